@@ -8,9 +8,10 @@ that two ranks would have, and compares what the runs gave:
 * `own_step`: the same of the gradients and logs of a training step of the user's own;
 * `metrics`: the states of the user's metrics can be added up.
 
-`parts` chooses the samples, `run` makes one run and records it, `state` restores what runs change, `comparison` compares
-numbers, and `verdict` has the messages, and brings the findings of all ranks together. Trials come before the first step, and
-again on the first batch of later epochs as far as that costs at most one per cent of an epoch (`again`).
+`by_sums` finds out whether what couples samples is made of sums that ranks can add up. `parts` chooses the samples, `run` makes
+a run and `record` notes it, `state` restores what runs change, `comparison` compares numbers, and `verdict` has the messages,
+and brings the findings of all ranks together. Trials come before the first step, and again on the first batch of later epochs
+as far as that costs little (`again`).
 
 `made_up` makes samples up for the one kind of model that must be tried before there is data: a pipeline, whose ranks give up
 the weights of other stages before they read a batch.

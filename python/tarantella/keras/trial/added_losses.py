@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tarantella.keras.trial.parts import Parts
-    from tarantella.keras.trial.run import Record
+    from tarantella.keras.trial.record import Record
 
 
 def kinds(parts: Parts, whole: Record, of_parts: Sequence[Record]) -> dict[tuple[int, int], tuple[Kind, str]]:

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Any
 from tarantella.keras import adapter
 from tarantella.keras.lengths.agreement import WholeBatch
 from tarantella.keras.step.batch_sums import BatchSums
-from tarantella.keras.trial import added_losses, compiled_losses, run
+from tarantella.keras.trial import added_losses, compiled_losses
 from tarantella.keras.trial.comparison import Kind
+from tarantella.keras.trial.in_tapes import values_in
 from tarantella.keras.trial.own_step import OwnStep
+from tarantella.keras.trial.run import run_step
 from tarantella.keras.trial.state import losses_of
+from tarantella.keras.trial.trial_step import TrialStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tarantella.keras.step.losses import LossKinds
     from tarantella.keras.trial.parts import Parts
-    from tarantella.keras.trial.run import Record
+    from tarantella.keras.trial.record import Record
     from tarantella.keras.trial.verdict import Findings
 
 Subject = tuple[str, str, int]
@@ -100,11 +103,11 @@ class BySums:
         return (self._kinds.added_by_sums, step == "train_step") if what == "added" else (self._kinds.own_by_sums, step)
 
     def _records(self, step: str, parts: Parts) -> tuple[Record, list[Record]]:
-        trial_step, lengths, divisors, records = run.TrialStep(self._kinds, spreads=False), WholeBatch(), None, []
+        trial_step, lengths, divisors, records = TrialStep(self._kinds, spreads=False), WholeBatch(), None, []
         for batch, weight in zip((parts.whole, *parts.parts), (1.0, *parts.weights), strict=True):
             self._restore()
             with lengths.run():
-                records.append(run.run_step(self._model, step, batch, trial_step, weight, run.values_in, divisors))
+                records.append(run_step(self._model, step, batch, trial_step, weight, values_in, divisors))
             divisors = records[0].divisors
         return records[0], records[1:]
 

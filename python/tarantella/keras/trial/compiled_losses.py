@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tarantella.keras.trial.parts import Parts
-    from tarantella.keras.trial.run import Record
+    from tarantella.keras.trial.record import Record
 
 
 def kinds(

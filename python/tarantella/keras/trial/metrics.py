@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tarantella.keras.trial.run import Record
+    from tarantella.keras.trial.record import Record
 
 States = list["NDArray[np.float64]"]
 

@@ -13,14 +13,15 @@ import tensorflow as tf
 
 from tarantella.keras import adapter
 from tarantella.keras.step.patch import patched
-from tarantella.keras.trial import run
 from tarantella.keras.trial.comparison import TOLERANCE, Kind, NotComparable, difference_of_rows
+from tarantella.keras.trial.record import recorded_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tarantella.keras.trial.parts import Parts
-    from tarantella.keras.trial.run import Record, Runs
+    from tarantella.keras.trial.record import Record
+    from tarantella.keras.trial.run import Runs
 
 def difference(parts: Parts, whole: Sequence[Any], of_parts: Sequence[Sequence[Any]]) -> float:
     """The largest difference between outputs and those of the parts. Raises NotComparable if these are others."""
@@ -75,7 +76,7 @@ def where(model: Any, parts: Parts, new_runs: Callable[[], Runs]) -> str:
         return lambda outputs: noted.append((layer, tf.nest.flatten(outputs)))
 
     layers = adapter.layers_with_calls(model)
-    with patched(lambda: [(layer, "call", run.recorded_call(layer, note(layer))) for layer in layers if layer is not model]):
+    with patched(lambda: [(layer, "call", recorded_call(layer, note(layer))) for layer in layers if layer is not model]):
         runs = new_runs()
         runs.also = lambda: noted
         records: list[Record] = []

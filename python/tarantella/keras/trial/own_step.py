@@ -18,16 +18,18 @@ import numpy as np
 
 from tarantella.keras import adapter, context
 from tarantella.keras.lengths.agreement import WholeBatch
-from tarantella.keras.trial import run
 from tarantella.keras.trial.comparison import Kind, NotComparable, compared
-from tarantella.keras.trial.run import NotTaken, TrialStep, run_step
+from tarantella.keras.trial.in_tapes import gradients_in, values_in
+from tarantella.keras.trial.record import NotTaken
+from tarantella.keras.trial.run import run_step
+from tarantella.keras.trial.trial_step import TrialStep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tarantella.keras.step.losses import LossKinds
     from tarantella.keras.trial.parts import Parts
-    from tarantella.keras.trial.run import Record
+    from tarantella.keras.trial.record import Record
 
 InTapes = Callable[..., AbstractContextManager[None]]
 _ROUNDING = 1e-5  # of the gradients of all variables: the gradient of one that should be zero is not more
@@ -105,7 +107,7 @@ class OwnStep:
         in_tapes: what the step's tapes give. Of the whole it is given its record, of parts also that of the whole.
         """
         step, lengths, of_whole, of_parts = TrialStep(self._kinds), WholeBatch(), {}, {}
-        restore = self._restore if in_tapes is run.gradients_in else lambda: None  # such a step may add up its gradients
+        restore = self._restore if in_tapes is gradients_in else lambda: None  # such a step may add up its gradients
         if in_tapes is not None:
             of_whole = {"in_tapes": in_tapes}
         restore()
@@ -131,7 +133,7 @@ class OwnStep:
     def _compared_by_values(self) -> tuple[Finding | None, bool]:
         """The finding by the values that the step differentiates, or None; and whether the step computes with its gradients."""
         try:
-            whole, parts = self.run(lambda record, of_whole=None: run.values_in(record))
+            whole, parts = self.run(lambda record, of_whole=None: values_in(record))
         except context.RefusedInTrial:
             raise
         except PartsFail:
@@ -157,7 +159,7 @@ class OwnStep:
 
         In the runs of the parts, tapes give the gradients of the whole batch, as they will do on ranks.
         """
-        in_tapes = run.gradients_in
+        in_tapes = gradients_in
         whole, parts = self.run(in_tapes)
         if whole.passed_on and (self._reproducible or accumulates(self._model)):
             return None  # only its logs are made of gradients: those of its part

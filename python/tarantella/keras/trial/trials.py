@@ -17,7 +17,7 @@ from tarantella.keras.trial.comparison import Kind, NotComparable
 from tarantella.keras.trial.declared import is_declared
 from tarantella.keras.trial.own_step import OwnStep, PartsFail
 from tarantella.keras.trial.parts import SAMPLES, Parts, other_parts, parts_of, with_borrowed
-from tarantella.keras.trial.run import Record, Runs
+from tarantella.keras.trial.run import Runs
 from tarantella.keras.trial.state import leaving_no_trace, losses_of, state_of
 from tarantella.keras.trial.verdict import Findings, Verdict
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tarantella.keras.step.losses import LossKinds
+    from tarantella.keras.trial.record import Record
     from tarantella.keras.trial.verdict import Answer
 
 _OUTPUTS = {"train_step": "training", "test_step": "evaluation", "predict_step": "prediction"}

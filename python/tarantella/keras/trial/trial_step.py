@@ -1,0 +1,69 @@
+"""The step that a loss is computed in while it is tried."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.keras.trial.comparison import NotComparable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tarantella.keras.step.losses import LossKinds
+
+
+class TrialStep:
+    """Stands where `CurrentStep` does in a step on ranks: of the whole, then of its parts.
+
+    The sum of what the parts' losses divide by is what that of the whole divides by.
+    """
+
+    def __init__(self, loss_kinds: LossKinds, spreads: bool = True) -> None:
+        self.loss_kinds = loss_kinds
+        self.spreads = spreads
+        """Whether losses are computed of predictions that differ more, too."""
+        self.divisors: list[Any] = []
+        """Those of the losses that were computed in the last context, in their order."""
+        self._weight: Any = 1.0
+        self._of_whole: Any = None
+
+    @contextmanager
+    def computing(self, weight: Any, of_whole: Any = None) -> Iterator[None]:
+        """In this context losses of a part are computed, or those of the whole.
+
+        Args:
+            weight: of the part, a number or a scalar.
+            of_whole: the divisors of the whole; None while the whole is computed.
+        """
+        self._weight, self._of_whole, self.divisors = weight, of_whole, []
+        yield
+
+    def weight(self) -> tf.Tensor:
+        """The part that these samples are of the whole."""
+        return tf.cast(self._weight, tf.float64)
+
+    @property
+    def weight_of_gradients(self) -> Callable[[], tf.Tensor]:
+        """Gives the same."""
+        return self.weight
+
+    def counts_alone(self) -> bool:
+        """No."""
+        return False
+
+    def total(self) -> tf.Tensor | None:
+        """None: a loss that ranks compute from all samples is tried on those of its part, too."""
+        return None
+
+    def divisor_of_all(self, divisor: tf.Tensor) -> tf.Tensor:
+        """The divisor of the loss of the whole."""
+        place = len(self.divisors)
+        self.divisors.append(tf.cast(divisor, tf.float64))
+        if self._of_whole is None:
+            return divisor
+        if place >= len(self._of_whole):
+            raise NotComparable("it computes more losses of a part of the samples than of all")
+        return tf.cast(self._of_whole[place], divisor.dtype)
