@@ -11,11 +11,12 @@ import functools
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tarantella import environment, gpus, settings, threads
+from tarantella import environment, gpus, runtime, settings, threads
 from tarantella.seeding import agreed_seed, global_seed
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def uninstall() -> None:
 def _prepare(tf: ModuleType) -> None:
     if environment.in_job():
         seed_shuffles(tf)
+        cache_by_rank(tf)
         if _first_gradient is not None:
             _run_before_gradients(tf, _first_gradient)
     gpus.choose(tf)
@@ -73,6 +75,23 @@ def seed_shuffles(tf: ModuleType) -> None:
     shuffle.__doc__ = original.__doc__
     shuffle._tnt_seeded = True  # type: ignore[attr-defined]
     tf.data.Dataset.shuffle = shuffle
+
+
+def cache_by_rank(tf: ModuleType) -> None:
+    """Makes ``dataset.cache(file)`` of several ranks write a file for each rank: TensorFlow has one writer for a file."""
+    original = tf.data.Dataset.cache
+    if getattr(original, "_tnt_by_rank", False):
+        return
+
+    @functools.wraps(original)
+    def cache(self: Any, filename: Any = "", *args: Any, **kwargs: Any) -> Any:
+        if isinstance(filename, (str, os.PathLike)) and os.fspath(filename) and runtime.get_size() > 1:
+            shared, filename = os.fspath(filename), f"{os.fspath(filename)}.rank{runtime.get_rank()}"
+            runtime.logger.info("dataset.cache(%r): each rank has a cache of its own, this one in %s", shared, filename)
+        return original(self, filename, *args, **kwargs)
+
+    cache._tnt_by_rank = True  # type: ignore[attr-defined]
+    tf.data.Dataset.cache = cache
 
 
 def shuffle_by_rank() -> None:

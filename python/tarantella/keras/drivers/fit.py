@@ -12,12 +12,14 @@ from tarantella.keras.checkpoint import callback as checkpoint
 from tarantella.keras.checkpoint.session import open_session
 from tarantella.keras.data import split
 from tarantella.keras.data.batches import GlobalBatches
+from tarantella.keras.drivers import own_methods
 from tarantella.keras.drivers.distributed_model import verbosity
 from tarantella.keras.reduction import statistics
 from tarantella.keras.reduction.reducer import check_all
 from tarantella.keras.reproducible import fingerprint
-from tarantella.keras.step import normalization, unwrapped_models
+from tarantella.keras.step import configuration, normalization, unwrapped_models
 from tarantella.keras.step.checks import StepChecks
+from tarantella.keras.step.keras_methods import keras_method
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,7 +137,7 @@ def _fit(model: DistributedModel, arguments: FitArguments, training: Sharing, va
     arguments = replace(arguments, callbacks=fingerprint.with_callbacks(arguments.callbacks, keras_model))
     with unwrapped_models.internal_call():
         if settings is None:
-            return keras_model.fit(**arguments.keywords())
+            return keras_method(keras_model, "fit")(**arguments.keywords())
         return _fit_with_checkpoints(keras_model, arguments.with_validation_split(), settings)
 
 
@@ -152,7 +154,7 @@ def _fit_with_checkpoints(model: Any, arguments: FitArguments, settings: Checkpo
         return history
     callbacks = session.callbacks_for_keras(others, arguments.verbose, adapter.EpochNotifier(batches.source))
     with session.running():
-        return model.fit(
+        return keras_method(model, "fit")(
             **arguments.keywords_for(
                 training,
                 batches.steps,
@@ -183,14 +185,19 @@ def _fit_on_all_ranks(
         validation_parts = validation.parts(distribute_validation, model.division)
         arguments = replace(arguments, validation_steps=validation.steps)
     hooks.set_distributed(distribute)
-    model.start_alike(split.batch_spec(training), None if validation_parts is None else split.batch_spec(validation_parts))
-    validates = validation is not None
+    configuration.require_same(model.keras_model)
+    validate, validates = None, False
+    if validation is not None and validation_parts is not None:
+        validate = own_methods.validation(model, arguments, validation, validation_parts, distribute_validation)
+        validates = not adapter.has_own(model.keras_model, "evaluate")  # which may change the batches
+    model.start_alike(split.batch_spec(training), split.batch_spec(validation_parts) if validates else None)
     steps = ["train_step", "test_step"] if validates else ["train_step"]
     model.try_out(split.batch_spec(training), distribute or (validates and distribute_validation), steps)
     history = session.finished_history()
     if history is not None:
         return history
-    return _run(model, arguments, session, others, batches, training, validation_parts)
+    with hooks.validating(validate):
+        return _run(model, arguments, session, others, batches, training, validation_parts)
 
 
 def _meet(arguments: FitArguments, settings: Checkpoint | None) -> None:
@@ -215,7 +222,7 @@ def _run(
 ) -> Any:
     """Runs Keras' `fit` with the hooks, on this rank's parts of the batches."""
     hooks, verbose = model.open_hooks(), verbosity(arguments.verbose)
-    keras_fit = hooks.original("fit")
+    keras_fit = keras_method(model.keras_model, "fit")
     checks = StepChecks(hooks, (batches.batch_size or 0) * (1 if hooks.distributed else runtime.get_size()))
     recording = fingerprint.callbacks(model.keras_model, hooks.reducers.bucket_of, model.view)
     first = [checks, *model.served_callbacks(recording)]
@@ -224,7 +231,8 @@ def _run(
     callbacks = placement.for_fit(others, hooks, first)
     callbacks = session.callbacks_for_keras(callbacks, verbose, adapter.EpochNotifier(batches.source))
     keywords = arguments.keywords_for(training, batches.steps, verbose=verbose, callbacks=callbacks, validation_data=validation)
-    with checks.locating_timeouts(), model.running([training, validation]), statistics.logged(model.stats), session.running():
+    datasets = (None,) if adapter.has_own(model.keras_model, "evaluate") else (training, validation)
+    with checks.locating_timeouts(), model.running(datasets), statistics.logged(model.stats), session.running():
         history = keras_fit(**keywords)
         check_all()
         return history

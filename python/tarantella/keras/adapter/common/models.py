@@ -176,16 +176,6 @@ def _has_operations(layer: Any) -> bool:
     return any(not isinstance(operation, keras.layers.Layer) for operation in getattr(layer, "operations", []))
 
 
-def swap_functions(model: Any, functions: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Gives the model other traced functions for training, test and prediction, and returns the ones it had.
-
-    None stands for a function that Keras shall trace when it is needed.
-    """
-    before = (model.train_function, model.test_function, model.predict_function)
-    model.train_function, model.test_function, model.predict_function = functions
-    return before
-
-
 def new_train_function(model: Any) -> Any:
     """Makes a new training function for the model, which is traced at its first call, and returns it."""
     model.train_function = None  # Keras makes no other while it has one
@@ -195,7 +185,7 @@ def new_train_function(model: Any) -> Any:
 
 def is_validation_of_fit(arguments: dict[str, Any]) -> bool:
     """Whether these keyword arguments of `evaluate` come from the validation inside `fit`, which adds a private one."""
-    return "_use_cached_eval_dataset" in arguments
+    return bool(arguments.get("_use_cached_eval_dataset"))
 
 
 def mask_of(tensor: Any) -> Any:
