@@ -38,6 +38,7 @@ DATA_UTILITIES = "keras.src.trainers.data_adapters.data_adapter_utils"
 SYNCHRONISE = "synchronise BatchNormalization over ranks"
 SHARDS = "draw other random numbers for each shard"
 UNWRAPPED = "warn of a copied or loaded model that trains without the other ranks"
+FILES = "write the file of a model once where every rank's callback does"
 BEGINNING = "begin in the epoch that the master's BackupAndRestore has found"
 AT_ONCE = "reduce the gradients of several steps at once"
 SPREAD = "spread the state of an optimizer over ranks"
@@ -80,6 +81,10 @@ TABLE = [
     (LEGACY, "tf_keras.src.models.cloning", "_clone_sequential_model _clone_functional_model", UNWRAPPED),
     (LEGACY, "tf_keras.src.saving.saving_api", "saving_lib legacy_sm_saving_lib", UNWRAPPED),
     (LEGACY, "tf_keras.src.saving.pickle_utils", "deserialize_model_from_bytecode", UNWRAPPED),
+    (BOTH, "model", "_compile_config", "compare what the models of ranks were compiled with"),
+    (KERAS_3, "keras.src.saving.saving_lib", "save_model save_weights_only", FILES),
+    (KERAS_3, "keras.src.legacy.saving.legacy_h5_format", "save_model_to_hdf5", FILES),
+    (LEGACY, "tf_keras.src.saving.saving_lib", "save_model save_weights_only", FILES),
     # optimizers
     (BOTH, "optimizer", "_learning_rate", "find the learning rates that a callback may set"),
     (KERAS_3, "optimizer", "_trainable_variables _iterations@3.5 _accumulated_gradients _get_variable_index", AT_ONCE),

@@ -6,10 +6,11 @@ import functools
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tarantella import collectives, runtime, settings
-from tarantella.errors import InvalidArgumentError, UnsupportedError
+from tarantella.errors import InvalidArgumentError, MismatchError, UnsupportedError
 from tarantella.keras import adapter, context, files
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.data import split
@@ -19,7 +20,7 @@ from tarantella.keras.reduction.reducer import check_all
 from tarantella.keras.reproducible import fingerprint, options, shard_state
 from tarantella.keras.reproducible.step import ReproducibleHooks
 from tarantella.keras.sharding import ServedCallbacks, ShardedOptimizers, refuse_shared_out
-from tarantella.keras.step import accumulation, losses, metric_check, noise, unwrapped_models
+from tarantella.keras.step import accumulation, configuration, losses, metric_check, noise, unwrapped_models
 from tarantella.keras.step.hooks import StepHooks, create_hooks
 from tarantella.keras.step.trial import Answer
 
@@ -93,6 +94,10 @@ class DistributedModel:
         self.options = options
         self.hooks: StepHooks | None = None
         self.sharding: ShardedOptimizers | None = None
+        self._compared: Any = None  # the hooks with which the ranks' configurations were found to be the same
+        self._sample: bytes | None = None  # of this rank's weights when they were as those of other ranks; None: not known
+        if keras_model.built:
+            self.note_likeness()
 
     @property
     def shards(self) -> int | None:
@@ -195,6 +200,13 @@ class DistributedModel:
                     "give the model the plain optimizer"
                 )
 
+    def require_same(self, always: bool = False) -> None:
+        """Compares the configurations of the ranks' models, always or once since `compile`. Collective."""
+        hooks = self.open_hooks()
+        if always or self._compared is not hooks:
+            configuration.require_same(self.keras_model)
+            self._compared = hooks
+
     def build(self, batch_spec: Any, step: str = "train_step") -> None:
         """Makes all variables of the compiled model, and checks that its metrics can be summed over ranks.
 
@@ -257,6 +269,7 @@ class DistributedModel:
         """Gives all ranks rank 0's weights, which are random if nothing was trained or loaded yet. Collective."""
         self.open_hooks().synchronise_state()
         weights.broadcast(adapter.weights(self.keras_model))
+        self.note_likeness()
 
     def served_callbacks(self, of_master: list[Any]) -> list[Any]:
         """Callbacks of the master's that may read the optimizer's state, while the other ranks answer."""
@@ -266,14 +279,52 @@ class DistributedModel:
 
     def forget_likeness(self) -> None:
         """This rank's weights were changed: the ranks start alike again before the next step."""
+        self._sample = None
         if self.hooks is not None:
             self.hooks.weights_synchronised = False
+
+    def note_likeness(self) -> None:
+        """The ranks have the same weights now."""
+        if runtime.get_size() > 1:
+            self._sample = weights.sample(adapter.trainable_variables(self.keras_model))
+
+    def note_step(self) -> None:
+        """All ranks make one step: how their weights begin is not known afterwards."""
+        self._sample = None
+
+    def _check_likeness(self) -> None:
+        """Before a file is written, which has the master's weights: refuses to lose what another rank has trained. Collective.
+
+        Raises:
+            MismatchError: ranks differ, and one other than the master has changed its weights since they were alike.
+        """
+        variables = adapter.trainable_variables(self.keras_model) if self.keras_model.built else []
+        differing = weights.differing(variables)
+        if not differing:
+            return
+        is_known = self._sample is not None
+        is_changed = is_known and self._sample != weights.sample(variables)
+        flags = collectives.all_gather(np.array([is_known, is_changed]))
+        changed = [rank for rank, flag in enumerate(flags) if rank > 0 and flag[1]]
+        text = (
+            f"the ranks hold different weights of {self.keras_model.name!r}, and a file has the master's; the first that "
+            f"differs is {adapter.path(differing[0])}"
+        )
+        if changed:
+            raise MismatchError(
+                f"{text}, which rank {changed[0]} has changed by itself. A loop that trains it without an optimizer reduces "
+                "nothing: reduce its gradients by tnt.all_reduce or tnt.DistributedGradientTape, or let all ranks take the "
+                "master's weights by tnt.broadcast_variables(model.variables)"
+            )
+        if not flags[:, 0].all():
+            runtime.logger.warning("%s", text)
 
     def write(self, method: str, filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool) -> None:
         """Writes a file of the model, by `files.write`. Collective. method: of `tnt.Model`, which does that."""
         collectives.meet(f"tnt.Model.{method}")
         if self.hooks is not None:
             self.hooks.synchronise_state()
+        self._check_likeness()
         check_all()
         alone = nullcontext() if self.sharding is None or on_all_ranks else self.sharding.served()
         files.write(filepath, write_to, on_all_ranks, alone)

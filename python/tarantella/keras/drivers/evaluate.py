@@ -30,6 +30,7 @@ def evaluate(
     batches = GlobalBatches("data to evaluate", model=model.keras_model, **data)
     parts = batches.parts(distribute, model.division)
     keras_evaluate = keras_method(model.keras_model, "evaluate")
+    model.require_same()
     model.build(split.batch_spec(parts), "test_step")
     model.broadcast_weights()
     model.try_out(split.batch_spec(parts), distribute, ["test_step"])

@@ -17,7 +17,7 @@ from tarantella.keras.drivers.distributed_model import verbosity
 from tarantella.keras.reduction import statistics
 from tarantella.keras.reduction.reducer import check_all
 from tarantella.keras.reproducible import fingerprint
-from tarantella.keras.step import configuration, normalization, unwrapped_models
+from tarantella.keras.step import normalization, unwrapped_models
 from tarantella.keras.step.checks import StepChecks
 from tarantella.keras.step.keras_methods import keras_method
 
@@ -185,7 +185,7 @@ def _fit_on_all_ranks(
         validation_parts = validation.parts(distribute_validation, model.division)
         arguments = replace(arguments, validation_steps=validation.steps)
     hooks.set_distributed(distribute)
-    configuration.require_same(model.keras_model)
+    model.require_same(always=True)
     validate, validates = None, False
     if validation is not None and validation_parts is not None:
         validate = own_methods.validation(model, arguments, validation, validation_parts, distribute_validation)
@@ -197,7 +197,9 @@ def _fit_on_all_ranks(
     if history is not None:
         return history
     with hooks.validating(validate):
-        return _run(model, arguments, session, others, batches, training, validation_parts)
+        done = _run(model, arguments, session, others, batches, training, validation_parts)
+    model.note_likeness()
+    return done
 
 
 def _meet(arguments: FitArguments, settings: Checkpoint | None) -> None:

@@ -10,7 +10,6 @@ from tarantella import collectives, runtime
 from tarantella.keras import adapter
 from tarantella.keras.data import gather, split
 from tarantella.keras.reproducible import fingerprint
-from tarantella.keras.step import configuration
 from tarantella.keras.step.checks import check_first_step
 from tarantella.keras.step.keras_methods import keras_method
 
@@ -29,10 +28,11 @@ def train_on_batch(
     first = not hooks.weights_synchronised
     if first:
         collectives.meet("tnt.Model.train_on_batch")
-        configuration.require_same(model.keras_model)
+        model.require_same(always=True)
         model.start_alike(_step_spec(part))
     model.try_out(_step_spec(part), True, ["train_step"])
     hooks.has_local_state = True
+    model.note_step()
     keras_train_on_batch = keras_method(model.keras_model, "train_on_batch")
     recorded = fingerprint.recorded_step(model.keras_model, hooks.reducers.bucket_of, model.view)
     with collectives.explained("tnt.Model.train_on_batch"), model.running(), hooks.single_batch(), recorded:

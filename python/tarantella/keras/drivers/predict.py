@@ -27,6 +27,7 @@ def predict(model: DistributedModel, data: dict[str, Any], verbose: Any, callbac
     batches = GlobalBatches("data to predict from", model=model.keras_model, **data)
     parts = batches.parts(distribute=True, shards=None)
     keras_predict = keras_method(model.keras_model, "predict")
+    model.require_same()
     adapter.build_to_call(model.keras_model, split.batch_spec(parts))
     model.broadcast_weights()
     callbacks = [gather.OwnOutputs(), *placement.for_predict(callbacks)]

@@ -14,7 +14,7 @@ import os
 import re
 import types
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,10 +22,7 @@ from tarantella import collectives, runtime
 from tarantella.errors import MismatchError
 from tarantella.keras import adapter
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-# what may differ between ranks that train the same: names (those of variables are compared with the plan), seeds, how a rank runs
+# what may differ between ranks that train the same: seeds, how a rank runs, and names (the plan has those of variables)
 _LEFT_OUT = {
     *("name", "seed", "build_config", "compile_config", "registered_name", "optimizer", "jit_compile", "run_eagerly"),
     *("shared_object_id", "batch_input_shape", "batch_shape"),
@@ -92,7 +89,8 @@ class _Description:
             if name not in _LEFT_OUT:
                 item = value[name]
                 own = owner if name != "layers" else ""
-                self.add(f"{key}.{name}" if key else str(name), item, own, depth + 1)
+                shown = _without_number(str(name)) if key.startswith("compile.") else str(name)  # of an output, or a metric
+                self.add(f"{key}.{shown}", item, own, depth + 1)
 
     def _add_object(self, key: str, value: Any, owner: str, depth: int) -> None:
         if isinstance(value, functools.partial):
@@ -150,7 +148,7 @@ class _Description:
 
     def _append(self, key: str, value: Any, owner: str) -> None:
         text = value if isinstance(value, str) else repr(value)
-        self.entries.append(Entry(re.sub(r"_\d+(?=$|[.\[])", "", key), _without_number(text), owner))
+        self.entries.append(Entry(key, _without_number(text), owner))
 
 
 def _without_number(text: str) -> str:
@@ -212,6 +210,12 @@ def require_same(model: Any) -> None:
     raise MismatchError(bytes(collectives.broadcast(said, rank)).rstrip(b"\0").decode(errors="replace"))
 
 
+def _shown(value: str) -> str:
+    if re.fullmatch(r"-?\d+\.\d+(e-?\d+)?", value):
+        return f"{float(value):.7g}"  # of a number with 32 bits
+    return value if len(value) <= _MAX_SHOWN else f"{value[:_MAX_SHOWN]}…"
+
+
 def _difference(own: list[Entry], of_master: list[Entry], rank: int) -> str:
     nothing = Entry("", "nothing", "")
     for i in range(max(len(own), len(of_master))):
@@ -219,9 +223,9 @@ def _difference(own: list[Entry], of_master: list[Entry], rank: int) -> str:
         if here[:2] != there[:2]:
             break
     owner = here.owner or there.owner
-    what = f"{here.key or there.key}{f' of {owner}' if owner else ''}"
-    values = [entry.value if entry.key == (here.key or there.key) else f"{entry.key} {entry.value}" for entry in (here, there)]
-    shown = [value if len(value) <= _MAX_SHOWN else f"{value[:_MAX_SHOWN]}…" for value in values]
+    what = here.key or there.key
+    shown = [_shown(entry.value) if entry.key in (what, "") else f"{entry.key} {entry.value}" for entry in (here, there)]
+    what = f"{what.rpartition('].')[2]}{f' of {owner}' if owner else ''}"
     return (
         f"the models of the ranks differ: {what} is {shown[0]} on rank {rank} and {shown[1]} on rank 0. All ranks train one "
         "model: draw random choices alike (keras.utils.set_random_seed, or the tuner's seed), or take rank 0's by "

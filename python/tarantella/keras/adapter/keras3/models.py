@@ -24,7 +24,7 @@ def is_compiled(model: Any) -> bool:
 
 
 def compile_arguments(model: Any) -> dict[str, Any]:
-    """The arguments of `compile` as they were given, by name. The public `get_compile_config` fails if one is no Keras object."""
+    """The arguments of `compile` as they were given, by name; the public `get_compile_config` fails at objects of others."""
     return dict(getattr(getattr(model, "_compile_config", None), "config", {}))
 
 
