@@ -119,6 +119,16 @@ def test_a_file_does_not_lose_what_a_rank_has_trained_by_itself(found):
         assert by_master == by_none == []
 
 
+def test_a_tuner_searches_alike_on_all_ranks(found):
+    master, other = found["tuners"]
+    assert [search[:2] for search in master] == [search[:2] for search in other]
+    assert [search[1] for search in master] == [[], ["oracle.json"], []], "the second goes on with the first"
+    assert isinstance(master[0][0], int)
+    assert master[2][0] == 5
+    assert all(search[2] for search in master)
+    assert not any(search[2] for search in other)
+
+
 def test_data_for_validation_learn_of_epochs(found):
     for plain, on_ranks in found["hooks_of_validation_data"]:
         assert on_ranks == plain

@@ -228,6 +228,6 @@ def _difference(own: list[Entry], of_master: list[Entry], rank: int) -> str:
     what = f"{what.rpartition('].')[2]}{f' of {owner}' if owner else ''}"
     return (
         f"the models of the ranks differ: {what} is {shown[0]} on rank {rank} and {shown[1]} on rank 0. All ranks train one "
-        "model: draw random choices alike (keras.utils.set_random_seed, or the tuner's seed), or take rank 0's by "
-        "tnt.broadcast_object"
+        "model: draw random choices alike (keras.utils.set_random_seed; tnt.tuner makes a tuner that does), or take rank 0's "
+        "by tnt.broadcast_object"
     )

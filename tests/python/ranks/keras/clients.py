@@ -394,6 +394,27 @@ def a_loop_without_an_optimizer() -> list[Any]:
     return found
 
 
+class Tuner:
+    """Takes the arguments of KerasTuner's tuners, and looks into its folder."""
+
+    def __init__(self, build: Any, seed: Any = None, directory: Any = None, project_name: Any = None, overwrite: bool = False):
+        self.seed, self.folder = seed, Path(directory, project_name)
+        self.found = sorted(file.name for file in self.folder.glob("*"))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "oracle.json").write_text(str(seed))
+
+
+@check
+def tuners() -> list[Any]:
+    """A search, one that goes on with it, one with a seed: the seeds, what they find, whether the folder is the given one."""
+    found = []
+    for options in ({}, {}, {"seed": 5, "overwrite": True}):
+        tuner = tnt.tuner(Tuner, None, directory=folder / "search", project_name="p", **options)
+        found.append([tuner.seed, tuner.found if not options else [], tuner.folder == folder / "search" / "p"])
+        tnt.barrier()
+    return found
+
+
 # ------------------------------------------------------------------------------------------------ data for validation
 
 
