@@ -1,6 +1,6 @@
 """Tries packages on top of Keras: `tools/clients`.
 
-A client is a script of tests/clients and the packages that it needs. Each has an environment on top of the checkout's own, where
+A client is a script of tests/clients and the packages that it needs. Each has an environment on top of the checkout's, where
 only its packages are installed. The script runs in plain Keras and on 2 and 3 ranks, and all must report the same numbers. The
 outcome of each is kept in build/release/clients.json, from which the table in docs/clients.md is written.
 """
