@@ -82,10 +82,11 @@ def main() -> int:
 
 def try_clients(clients: list[Client], keep: bool) -> int:
     """Tries them one after the other, and writes the table after each. Returns the exit code."""
-    results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results: dict[str, Any] = {}
     for client in clients:
         start = time.monotonic()
-        results[client.script] = found = try_client(client, keep)
+        found = try_client(client, keep)
+        results = {**(json.loads(RESULTS.read_text()) if RESULTS.exists() else {}), client.script: found}
         said(start, f"{client.script}: {found['said']}")
         RESULTS.parent.mkdir(parents=True, exist_ok=True)
         RESULTS.write_text(json.dumps(results, indent=1))

@@ -177,7 +177,9 @@ class Agreement:
         with self._meeting(model):
             maxima: NDArray[Any] = collectives.all_reduce(np.concatenate([[state], where, values, -values]), op="max")
             if maxima[0] not in (_WRITES, _FAILED) and maxima[1] and maxima[2]:
-                raise MismatchError("ranks are in different calls")
+                in_call = collectives.all_gather(np.array(where[0]))
+                one, other = (int(np.argmax(in_call == is_in)) for is_in in (1, 0))
+                raise MismatchError(f"rank {one} is in a collective call while the callbacks of rank {other} have ended")
         return np.concatenate([maxima[:1], maxima[3:]])
 
     def _compare(self, model: Any) -> None:

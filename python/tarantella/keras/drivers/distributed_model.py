@@ -204,7 +204,7 @@ class DistributedModel:
         """Compares the configurations of the ranks' models, always or once since `compile`. Collective."""
         hooks = self.open_hooks()
         if always or self._compared is not hooks:
-            configuration.require_same(self.keras_model)
+            configuration.require_same(self.keras_model, again=self._compared is hooks)
             self._compared = hooks
 
     def build(self, batch_spec: Any, step: str = "train_step") -> None:

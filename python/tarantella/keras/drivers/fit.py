@@ -188,7 +188,8 @@ def _fit_on_all_ranks(
     model.require_same(always=True)
     validate, validates = None, False
     if validation is not None and validation_parts is not None:
-        validate = own_methods.validation(model, arguments, validation, validation_parts, distribute_validation)
+        given, size = arguments.validation_data, arguments.validation_batch_size or arguments.batch_size
+        validate = own_methods.validation(model, given, size, validation, validation_parts, distribute_validation)
         validates = not adapter.has_own(model.keras_model, "evaluate")  # which may change the batches
     model.start_alike(split.batch_spec(training), split.batch_spec(validation_parts) if validates else None)
     steps = ["train_step", "test_step"] if validates else ["train_step"]

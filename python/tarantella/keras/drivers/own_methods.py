@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from tarantella.keras.drivers.distributed_model import DistributedModel
-    from tarantella.keras.drivers.fit import FitArguments
 
 
 def own_methods(model: Any, distributed: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
@@ -42,7 +41,7 @@ def _calling(model: Any, name: str, distributed: Mapping[str, Callable[..., Any]
 
 
 def validation(
-    model: DistributedModel, arguments: FitArguments, batches: GlobalBatches, parts: tf.data.Dataset, distribute: bool
+    model: DistributedModel, given: Any, size: int | None, batches: GlobalBatches, parts: tf.data.Dataset, distribute: bool
 ) -> Callable[..., Any]:
     """What runs in `fit` in the place of the model's `evaluate`.
 
@@ -50,7 +49,8 @@ def validation(
     those that `fit` keeps.
 
     Args:
-        batches, parts: the validation data, and this rank's parts of them.
+        given, size: the validation data and their batch size, as the user gave them to `fit`.
+        batches, parts: their batches, and this rank's parts of these.
         distribute: whether ranks share batches of validation data.
     """
     keras_model = model.keras_model
@@ -61,8 +61,8 @@ def validation(
             with adapter.epoch_of(batches.source, evaluated=True):
                 return keras_evaluate(parts, **others)
         names = ("verbose", "sample_weight", "steps", "callbacks", "return_dict")
-        given = {name: others.pop(name) for name in names if name in others}
-        data = (x, y, given.pop("sample_weight", None), batch_size, given.pop("steps", None))
+        options = {name: others.pop(name) for name in names if name in others}
+        data = (x, y, options.pop("sample_weight", None), batch_size, options.pop("steps", None))
         own_batches = GlobalBatches("validation data", *data, model=keras_model, **others)
         own_parts = own_batches.parts(distribute, model.division)
         spec = split.batch_spec(own_parts)
@@ -70,16 +70,14 @@ def validation(
             model.build(spec, "test_step")
             model.try_out(spec, distribute, ["test_step"])
         with adapter.epoch_of(own_batches.source, evaluated=True):
-            return keras_evaluate(own_parts, steps=own_batches.steps, **given)
+            return keras_evaluate(own_parts, steps=own_batches.steps, **options)
 
     if not adapter.has_own(keras_model, "evaluate"):
         return evaluate
 
     def validate(**of_fit: Any) -> Any:
-        given = arguments.validation_data
-        given = given if isinstance(given, (tuple, list)) else (given,)
-        names = zip(("x", "y", "sample_weight"), (*given, None, None), strict=False)
-        size = arguments.validation_batch_size or arguments.batch_size
+        data = given if isinstance(given, (tuple, list)) else (given,)
+        names = zip(("x", "y", "sample_weight"), (*data, None, None), strict=False)
         with keras_methods.routed(keras_model, {"evaluate": evaluate}):
             return model.open_hooks().original("evaluate")(**{**of_fit, **dict(names), "batch_size": size})
 

@@ -17,6 +17,7 @@ import weakref
 from typing import Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from tarantella import collectives, runtime
 from tarantella.errors import MismatchError
@@ -107,7 +108,7 @@ class _Description:
                     self._append(f"{key} (its {name})", content, owner)
         elif isinstance(value, type):
             self._append(key, f"{value.__module__}.{value.__qualname__}", owner)
-        elif hasattr(value, "dtype") and hasattr(value, "shape"):
+        elif isinstance(value, (np.ndarray, tf.Tensor)) and hasattr(value, "__array__"):  # not one of a graph
             array = np.asarray(value)
             self._append(key, f"{array.dtype} {array.shape} {_digest(array.tobytes())}", owner)
         elif hasattr(value, "get_config"):
@@ -185,8 +186,10 @@ def _described(model: Any) -> _Description:
     return found
 
 
-def require_same(model: Any) -> None:
+def require_same(model: Any, again: bool = False) -> None:
     """Compares the configurations of model, optimizers, losses and metrics between ranks. Collective.
+
+    again: whether ranks were the same before. Learning rates that were set since are then state, of which rank 0's counts.
 
     Raises:
         MismatchError: on all ranks; names the first rank that differs from rank 0, the first key, and both values.
@@ -194,6 +197,9 @@ def require_same(model: Any) -> None:
     if runtime.get_size() == 1:
         return
     own = _described(model)
+    if again:
+        _warn_of_rates(model)
+        own.entries = [entry for entry in own.entries if not entry.key.endswith("learning_rate")]
     new = set(own.unknown) - _not_compared.setdefault(model, set())
     if new:
         _not_compared[model].update(new)
@@ -214,6 +220,13 @@ def _shown(value: str) -> str:
     if re.fullmatch(r"-?\d+\.\d+(e-?\d+)?", value):
         return f"{float(value):.7g}"  # of a number with 32 bits
     return value if len(value) <= _MAX_SHOWN else f"{value[:_MAX_SHOWN]}…"
+
+
+def _warn_of_rates(model: Any) -> None:
+    rates = np.array([float(rate.numpy()) for rate in adapter.learning_rates(model)])
+    of_ranks = collectives.all_gather(rates) if len(rates) else np.zeros((1, 0))
+    if (of_ranks != of_ranks[0]).any():
+        runtime.logger.warning("the ranks have set different learning rates (%s): all take rank 0's", of_ranks.tolist())
 
 
 def _difference(own: list[Entry], of_master: list[Entry], rank: int) -> str:
