@@ -51,6 +51,11 @@ def test_what_a_callback_saves_is_whole_and_written_once(found):
     assert written == [[["weights.weights.h5"] * 2, 2], [[], 2]]
 
 
+def test_a_spread_optimizer_is_saved_whole(found):
+    for rank, of_rank in enumerate(found["a_save_with_a_spread_optimizer"]):
+        assert of_rank in ([], [True, 4, True, 2 if rank == 0 else 0])
+
+
 def test_a_save_that_fails_fails_on_all_ranks(found):
     for kind, text in found["a_save_that_fails"]:
         assert kind in ("FileNotFoundError", "TarantellaError")

@@ -216,6 +216,9 @@ class PipelinedModel(DistributedModel):
     def forget_likeness(self) -> None:
         """Each rank has weights of its own."""
 
+    def note_likeness(self) -> None:
+        """Each rank has weights of its own."""
+
     def write(self, method: str, filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool) -> None:
         """Writes a file of the whole model, whose weights come to the ranks that write. Collective."""
         collectives.meet(f"tnt.Model.{method}")

@@ -39,7 +39,7 @@ class Saving(keras.callbacks.Callback):
         self.weights.append(self.model.get_weights())
 
 
-def written_by(save: Callable[[Any, int], Any], epochs: int = 2) -> Any:
+def written_by(save: Callable[[Any, int], Any], epochs: int = 2, **options: Any) -> Any:
     """Trains with such a callback. The callback, and the names of the files that this rank has written."""
     names: list[str] = []
     replace = files.replace
@@ -51,8 +51,8 @@ def written_by(save: Callable[[Any, int], Any], epochs: int = 2) -> Any:
     files.replace = noting
     callback = Saving(save)
     inner = keras.Sequential([keras.Input((4,)), dense(64, activation="tanh"), dense()])
-    model = tnt.Model(inner)
-    model.compile("sgd", "mse")
+    model = tnt.Model(inner, **options)
+    model.compile("adam" if options else "sgd", "mse")
     try:
         model.fit(x / 255, y, batch_size=8, epochs=epochs, verbose=0, callbacks=[callback])
     finally:
@@ -98,6 +98,18 @@ def saves_of_a_callback() -> dict[str, Any]:
         found[save.__name__] = [holds(path, callback.weights[1]), sorted(names)]
         tnt.barrier()
     return found
+
+
+@check
+def a_save_with_a_spread_optimizer() -> list[Any]:
+    """The ranks hold a part of the optimizer's state each: whether the file has all of it, and who wrote it."""
+    if hasattr(keras, "__internal__"):  # legacy Keras cannot
+        return []
+    path = folder / "spread.keras"
+    callback, names = written_by(lambda model, epoch: model.save(path), shard_optimizer=True)
+    loaded = keras.models.load_model(path)
+    moments = [np.abs(np.asarray(variable)).max() for variable in loaded.optimizer.variables if len(variable.shape) == 2]
+    return [holds(path, callback.weights[1]), len(moments), bool(np.all(np.array(moments) > 0)), len(names)]
 
 
 @check

@@ -178,7 +178,7 @@ def _has_operations(layer: Any) -> bool:
 
 def new_train_function(model: Any) -> Any:
     """Makes a new training function for the model, which is traced at its first call, and returns it."""
-    model.train_function = None  # Keras makes no other while it has one
+    model.__dict__["train_function"] = None  # Keras makes no other while it has one; no client asks for this one
     model.make_train_function()
     return model.train_function
 
