@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from tarantella.keras.reduction.plan import plan as plan
     from tarantella.keras.step.noise import noise_by_rank as noise_by_rank
     from tarantella.keras.step.noise import same_noise as same_noise
+    from tarantella.keras.trial.declared import independent_samples as independent_samples
     from tarantella.launcher.function import launch as launch
     from tarantella.reduction import all_gather as all_gather
     from tarantella.reduction import all_reduce as all_reduce
@@ -100,6 +101,7 @@ _LAZY = {
     "PackedBucket": "tarantella.keras.reduction.bucket_hook",
     "broadcast_variables": "tarantella.keras.reduction.collectives",
     "deferred_weights": "tarantella.keras.deferred",
+    "independent_samples": "tarantella.keras.trial.declared",
     "launch": "tarantella.launcher.function",
     "no_sync": "tarantella.keras.context",
     "noise_by_rank": "tarantella.keras.step.noise",
@@ -167,6 +169,7 @@ __all__ = [
     "get_rank",
     "get_size",
     "global_tnt_config",
+    "independent_samples",
     "is_group_master_rank",
     "is_master_rank",
     "keras",

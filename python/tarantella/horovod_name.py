@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 NAME = "horovod"
 _OTHERS = ("torch", "mxnet", "spark", "ray")
+_NO_SERVICE = (
+    "Tarantella starts no compute service of tf.data: let each rank read its part (dataset.shard), or start dispatcher and "
+    "workers by tf.data.experimental.service"
+)
 
 
 def install() -> None:
@@ -35,6 +39,8 @@ class _Finder(importlib.abc.MetaPathFinder):
             _refuse_installed()
         elif not name.startswith(f"{NAME}."):
             return None
+        if name == f"{NAME}.tensorflow.data":
+            raise ModuleNotFoundError(f"{name}: {_NO_SERVICE}", name=name)
         if name.split(".")[1:2] and name.split(".")[1] in _OTHERS:
             raise ModuleNotFoundError(f"{name}: Tarantella takes Horovod's place for TensorFlow and Keras only", name=name)
         ours = f"tarantella.{name}"

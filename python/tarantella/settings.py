@@ -86,6 +86,14 @@ def shard_optimizer() -> bool:
     return _flag("TNT_SHARD_OPTIMIZER")
 
 
+def trials() -> str:
+    """When a model is tried on a batch and its parts: ``"epochs"`` (and before the first step), ``"first"`` or ``"off"``."""
+    value = os.environ.get("TNT_TRIALS", "") or "epochs"
+    if value not in ("epochs", "first", "off"):
+        raise InvalidArgumentError(f"TNT_TRIALS={value}: expected epochs, first or off")
+    return value
+
+
 def horovod() -> bool:
     """Whether scripts find our functions under the name of Horovod."""
     return _flag("TNT_HOROVOD")

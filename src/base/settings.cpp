@@ -59,6 +59,7 @@ constexpr auto variables = std::to_array<Variable>({
      [](const S& s) { return number_or_nothing(s.gpus_per_node); }},
     // what Python alone reads (python/tarantella/settings.py): models that do not say, and scripts for Horovod
     {"TNT_SHARD_OPTIMIZER", nothing, nullptr},
+    {"TNT_TRIALS", nothing, nullptr},
     {"TNT_HOROVOD", nothing, nullptr},
     {"TNT_HOROVOD_PICKLE", nothing, nullptr},
     // from the launcher, for scripts: how often the job was started again

@@ -23,11 +23,7 @@ class NonPaddingLoss(keras.losses.Loss):
         return tf.reduce_sum(losses * counted) / tf.reduce_sum(counted)
 
 
-def as_written(wrap: Wrap) -> Trained:
-    return train(wrap, across_ranks=False)
-
-
-def train(wrap: Wrap, across_ranks: bool = True) -> Trained:
+def train(wrap: Wrap) -> Trained:
     rows = [
         (row[: 2 + i % 5], row[: 2 + i % 5] % (TAGS - 1) + 1) for i, row in enumerate(1 + classes(0, WORDS - 1, SAMPLES, 7))
     ]
@@ -36,8 +32,7 @@ def train(wrap: Wrap, across_ranks: bool = True) -> Trained:
     ).padded_batch(BATCH)
     inputs = keras.Input((None,), dtype="int32")
     x = layers.Conv1D(6, 3, padding="same", activation="tanh")(layers.Embedding(WORDS, 5)(inputs))
-    network = keras.Model(inputs, layers.Dense(TAGS, activation="softmax")(x))
-    model = wrap(network, across_ranks=across_ranks)
+    model = wrap(keras.Model(inputs, layers.Dense(TAGS, activation="softmax")(x)))
     model.compile(optimizer=keras.optimizers.SGD(0.1), loss=NonPaddingLoss())
     return model, model.fit(data, epochs=2, verbose=0).history
 

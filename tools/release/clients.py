@@ -112,7 +112,7 @@ def try_client(client: Client, keep: bool = False) -> dict[str, Any]:
             for found in numbers(client, launched, env, logs, f"{ranks}-ranks", ranks):
                 difference = max(difference, difference_of(plain, found))
         passed = difference <= TOLERANCE
-        text = f"differs by at most {difference:.0e}" if difference else "the same numbers"
+        text = f"equal, to {difference:.0e}" if difference else "equal"
     except (ReleaseError, subprocess.SubprocessError) as error:
         passed, text = False, str(error).strip().splitlines()[-1]
     finally:
@@ -152,12 +152,12 @@ def difference_of(plain: list[float], found: list[float]) -> float:
 def with_table(text: str, results: dict[str, Any]) -> str:
     """The page with a row for each client that was tried."""
     begin, end = "<!-- table -->\n\n", "<!-- end -->"
-    rows = ["| package | version | script | what it does | on 2 and 3 ranks |", "| --- | --- | --- | --- | --- |"]
+    rows = ["| package | version | script | what it does | 2 and 3 ranks |", "| --- | --- | --- | --- | --- |"]
     for client in CLIENTS:
         if client.script in results:
             found = results[client.script]
             outcome = found["said"] if found["passed"] else f"**no**: {found['said'][:80]}"
-            script = f"`{client.script}.py`"
+            script = f"`{client.script}`"
             rows.append(f"| {client.package} | {found['version'] or '-'} | {script} | {client.does} | {outcome} |")
     before, _, rest = text.partition(begin)
     return before + begin + "\n".join(rows) + "\n\n" + end + rest.partition(end)[2]

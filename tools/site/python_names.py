@@ -29,6 +29,7 @@ GROUPS = {
         "plan",
         "PackedBucket",
         "noise_by_rank",
+        "independent_samples",
         "same_noise",
     ),
     "Errors": (

@@ -83,15 +83,24 @@ class RefusedInTrial(Exception):
     """The function under trial does what no trial can do, such as asking for numbers of other ranks; the text says what."""
 
 
+class GathersInTrial(RefusedInTrial):
+    """It communicates: whoever wrote it knows of ranks."""
+
+
 def trial() -> AbstractContextManager[None]:
-    """A loss or a step is tried on a few made-up samples: it must not communicate."""
+    """A loss or a step is tried on a few samples: it must not communicate."""
     return _entered("trial")
+
+
+def in_trial() -> bool:
+    """Whether something is tried on made-up samples."""
+    return _open["trial"] > 0
 
 
 def refuse_in_trial(what: str) -> None:
     """Raises inside `trial`."""
     if _open["trial"]:
-        raise RefusedInTrial(f"it calls {what.replace('tnt_', 'tnt.')}")
+        raise GathersInTrial(f"it calls {what.replace('tnt_', 'tnt.')}")
 
 
 def refuse_in_model_step(what: str, instead: str) -> None:

@@ -58,11 +58,14 @@ class Model(Surrogate):
         reproducible: V, a power of two, gives the same bits on 1, 2, ... or V ranks. Each batch is cut into V shards, whatever
             the number of ranks, which must divide V, and each rank computes its shards one after the other
             (docs/reproducible.md). None: as ``TNT_REPRODUCIBLE`` says, else off. The value must be the same on all ranks.
-        across_ranks: True: a loss given to `compile` that couples the samples of a batch, such as a root of a mean, is computed
-            on every rank from the labels and outputs of all ranks, which are gathered in each step. It is what one device
-            computes. Other losses are computed as ever.
-        accept_approximate: True: a loss or training step that couples samples is not refused; the mean of what ranks get from
-            their own samples is trained instead, and the log says once by how much that differs.
+        across_ranks: True: nothing is said of a loss given to `compile` that couples the samples of a batch, such as a root of
+            a mean. It is computed on every rank from the labels and outputs of all ranks, which are gathered in each step, as
+            one device computes it. Without this option a warning tells how many bytes that takes.
+        accept_approximate: True: what couples samples is neither gathered nor refused; the mean of what ranks get from their
+            own samples is trained instead, and the log says once by how much that differs.
+        samples: ``"independent"`` says that the samples of a batch are, and that losses and steps are means over them. The
+            model is not tried on some samples of the first batch, which finds out otherwise (`tnt.independent_samples`
+            says it of one function).
         shard_optimizer: True: each rank holds the optimizer's state of a part of the variables, about 1/n of its bytes, and
             updates these. The bits are those of an ordinary run on the same ranks (docs/sharded-optimizer.md). The value must
             be the same on all ranks. None: as TNT_SHARD_OPTIMIZER says.
@@ -102,6 +105,7 @@ class Model(Surrogate):
         across_ranks: bool = False,
         accept_approximate: bool = False,
         shard_optimizer: bool | None = None,
+        samples: str | None = None,
         pipeline_stages: int | Sequence[str] | None = None,
         micro_batches: int | None = None,
         schedule: str = "1f1b",
@@ -114,8 +118,9 @@ class Model(Surrogate):
         if not isinstance(parallel_strategy, ParallelStrategy):
             raise TypeError(f"parallel_strategy is {parallel_strategy!r}: use a tnt.ParallelStrategy")
         options = Options(
-            gradient_dtype, bucket_hook, fusion_threshold, reproducible, across_ranks, accept_approximate, shard_optimizer
-        ).checked()
+            gradient_dtype, bucket_hook, fusion_threshold, reproducible, across_ranks, accept_approximate, shard_optimizer,
+            samples,
+        ).checked()  # fmt: skip
         unwrapped_models.install_checks()
         guard.install()
         keras_methods.install()

@@ -39,7 +39,6 @@ JOBS = {
 
 REFUSED = {
     "collaborative_filtering": "depends on the other samples of its batch",
-    "named_entities": "the loss 'custom_ner_loss' couples the samples of a batch",
     "point_clouds": "the loss that the layer 'matrix' adds by add_loss couples the samples of a batch",
     "supervised_contrastive": "the loss 'supervised_contrastive' couples the samples of a batch",
 }

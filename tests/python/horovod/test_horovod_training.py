@@ -35,8 +35,11 @@ def test_gradients_of_several_passes(found):
 @needs_tf_keras
 def test_gradients_of_several_passes_in_legacy_keras():
     script, env = RANKS / "horovod/horovod_training.py", {"TF_USE_LEGACY_KERAS": "1"}
-    for errors in Findings(2, script, launcher_options=["--horovod"], env=env, only=["passes"])["passes"]:
+    found = Findings(2, script, launcher_options=["--horovod"], env=env, only=["passes", "iterations"])
+    for errors in found["passes"]:
         assert all(error < CLOSE for error in errors.values()), errors
+    # batches 1 and 3 are applied, when the schedule has seen one and three batches
+    assert found["iterations"] == [[[1, 2, 3, 4, 5], -(1.0 + 10.0)]] * 2
 
 
 def test_local_layers_stay_apart(found):

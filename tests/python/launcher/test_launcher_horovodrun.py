@@ -81,3 +81,12 @@ def test_an_installed_horovod_is_refused(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert "but Horovod is installed" in done.stderr
+
+
+def test_ranks_have_the_variables_of_other_launchers(here):
+    """Packages look for them to know that they run on Horovod; without --horovod nothing sets them."""
+    names = [f"{launcher}_{name}" for launcher in ("OMPI_COMM_WORLD", "HOROVOD") for name in ("RANK", "SIZE", "LOCAL_RANK")]
+    line = f"print([os.environ.get(name) for name in {names}])"
+    found = here.ranks(2, line, "--horovod", "--output-on-all-devices").stdout.splitlines()
+    assert sorted(found) == [f"[rank {rank}] {[str(rank), '2', str(rank)] * 2}" for rank in range(2)]
+    assert here.ranks(1, line).stdout.strip() == str([None] * 6)

@@ -48,6 +48,9 @@ WRITE = "write files of models once, and beside their place first"
 RANDOM_STATE = "keep the random state of TensorFlow in a checkpoint"
 TRACES = "draw each rank's own random numbers in a function that was traced before the step"
 AUTOGRAPH = "rewrite a function by AutoGraph if its caller is"
+LOOK = "look at the first batch of a dataset before Keras gets it"
+PRECISION = "try a model of mixed precision in float32"
+ADVICE = "say why ranks took parts of different batches"
 PUSHDOWN = "move the split of a batch before the maps"
 
 # front ends, owner, names, and what they are needed to do; NAME@3.7 is there from Keras 3.7 on
@@ -56,6 +59,8 @@ TABLE = [
     (BOTH, "model", "_flatten_layers", "find all layers of a model, however deep"),
     (BOTH, "model", "_jit_compile", "keep Keras from compiling a step as a whole"),
     (BOTH, "evaluate", "_use_cached_eval_dataset", "tell an evaluate of fit's from one of a callback's"),
+    (BOTH, "dense", "_dtype_policy", PRECISION),
+    (LEGACY, "dense", "_compute_dtype_object", PRECISION),
     (BOTH, "masked", "_keras_mask", "carry masks into and out of what XLA compiles"),
     (KERAS_3, "model", "_symbolic_build", "make all variables of a model before they are broadcast"),
     (KERAS_3, "model", "_resolve_auto_jit_compile", "leave XLA off where nobody asked for it"),
@@ -155,6 +160,9 @@ TABLE = [
     (BOTH, "repeated", "_count", PUSHDOWN),
     (BOTH, "taken", "_count", PUSHDOWN),
     (BOTH, "skipped", "_count", PUSHDOWN),
+    (BOTH, "tensorflow.python.data.ops.dataset_ops", "UnaryUnchangedStructureDataset UnaryDataset", LOOK),
+    (BOTH, "iterator", "_iterator_resource", LOOK),
+    (BOTH, "shuffled", "_seed _seed2", ADVICE),
 ]
 
 
@@ -222,21 +230,12 @@ class TensorFlowOwners:
     def parallel_batch(self) -> Any:
         return self.source.batch(2, num_parallel_calls=2, deterministic=True)
 
-    @functools.cached_property
-    def prefetched(self) -> Any:
-        return self.source.prefetch(2)
-
-    @functools.cached_property
-    def repeated(self) -> Any:
-        return self.source.repeat(2)
-
-    @functools.cached_property
-    def taken(self) -> Any:
-        return self.source.take(2)
-
-    @functools.cached_property
-    def skipped(self) -> Any:
-        return self.source.skip(2)
+    prefetched = functools.cached_property(lambda self: self.source.prefetch(2))
+    iterator = functools.cached_property(lambda self: iter(self.source))
+    repeated = functools.cached_property(lambda self: self.source.repeat(2))
+    shuffled = functools.cached_property(lambda self: self.source.shuffle(2))
+    taken = functools.cached_property(lambda self: self.source.take(2))
+    skipped = functools.cached_property(lambda self: self.source.skip(2))
 
     @functools.cached_property
     def dataset_kinds(self) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tarantella import runtime
 from tarantella.collectives.group import Group
+from tarantella.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,20 +28,22 @@ class ProcessSet:
     process_set_id: int | None = None
 
     def __init__(self, ranks_or_comm: Sequence[int]) -> None:
+        if not isinstance(ranks_or_comm, Iterable):
+            raise UnsupportedError(f"hvd.ProcessSet({ranks_or_comm!r}): name the ranks; an MPI communicator is not read")
         self.ranks: list[int] | None = sorted(map(int, ranks_or_comm))
         self.mpi_comm = None
 
-    def size(self) -> int:
-        """How many ranks it has."""
-        return self.group().size
+    def size(self) -> int | None:
+        """How many ranks it has; None if it is not registered."""
+        return None if self.process_set_id is None else self.group().size
 
-    def rank(self) -> int:
-        """This process among them. Raises ValueError if it is none."""
-        return self.group().rank
+    def rank(self) -> int | None:
+        """This process among them; None if the process set is not registered. Raises ValueError if it is none of them."""
+        return None if self.process_set_id is None else self.group().rank
 
-    def included(self) -> bool:
-        """Whether this process is one of them."""
-        return self.group().contains_global_rank(runtime.get_rank())
+    def included(self) -> bool | None:
+        """Whether this process is one of them; None if the process set is not registered."""
+        return None if self.process_set_id is None else self.group().contains_global_rank(runtime.get_rank())
 
     def group(self) -> Group:
         """The same as a `tnt.Group`. Raises ValueError if the process set was not added, or is removed."""
@@ -54,7 +58,7 @@ class ProcessSet:
         return hash((tuple(self.ranks or ()), self.process_set_id))
 
     def __repr__(self) -> str:
-        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, mpi_comm={self.mpi_comm})"
 
 
 class _AllRanks(ProcessSet):

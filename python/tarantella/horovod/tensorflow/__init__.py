@@ -48,30 +48,32 @@ from tarantella.horovod.tensorflow.collectives import (
 )
 from tarantella.horovod.tensorflow.compression import Compression
 from tarantella.horovod.tensorflow.functions import (
-    allgather_object,
+    BroadcastGlobalVariablesHook,
     broadcast_global_variables,
-    broadcast_object,
     broadcast_variables,
     local_rank_op,
     local_size_op,
+    process_set_included_op,
     rank_op,
     size_op,
 )
 from tarantella.horovod.tensorflow.joining import join
+from tarantella.horovod.tensorflow.layers import SyncBatchNormalization
+from tarantella.horovod.tensorflow.objects import allgather_object, broadcast_object
 from tarantella.horovod.tensorflow.optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from tarantella.horovod.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
+from tarantella.horovod.tensorflow.util import _executing_eagerly as _executing_eagerly
 from tarantella.keras import adapter as _adapter
-from tarantella.keras.layers import SyncBatchNormalization
 
 __all__ = [
-    "Adasum", "Average", "Compression", "DistributedGradientTape", "DistributedOptimizer", "Max", "Min",
-    "PartialDistributedGradientTape", "PartialDistributedOptimizer", "ProcessSet", "Product", "Sum",
+    "Adasum", "Average", "BroadcastGlobalVariablesHook", "Compression", "DistributedGradientTape", "DistributedOptimizer",
+    "Max", "Min", "PartialDistributedGradientTape", "PartialDistributedOptimizer", "ProcessSet", "Product", "Sum",
     "SyncBatchNormalization", "add_process_set", "allgather", "allgather_object", "allreduce", "alltoall", "barrier",
     "broadcast", "broadcast_", "broadcast_global_variables", "broadcast_object", "broadcast_variables", "ccl_built",
     "cross_rank", "cross_size", "cuda_built", "ddl_built", "elastic", "global_process_set", "gloo_built", "gloo_enabled",
-    "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "init", "is_homogeneous", "is_initialized",
-    "join", "local_rank", "local_rank_op", "local_size", "local_size_op", "mpi_built", "mpi_enabled",
-    "mpi_threads_supported", "nccl_built", "rank", "rank_op", "reducescatter", "remove_process_set", "rocm_built",
+    "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "init", "is_homogeneous", "is_initialized", "join",
+    "local_rank", "local_rank_op", "local_size", "local_size_op", "mpi_built", "mpi_enabled", "mpi_threads_supported",
+    "nccl_built", "process_set_included_op", "rank", "rank_op", "reducescatter", "remove_process_set", "rocm_built",
     "shutdown", "size", "size_op", "start_timeline", "stop_timeline",
 ]  # fmt: skip
 

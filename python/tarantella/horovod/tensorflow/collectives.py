@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import enum
 import zlib
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
 from tarantella.horovod.common.process_sets import ProcessSet, global_process_set
+from tarantella.horovod.tensorflow import graphs
 from tarantella.horovod.tensorflow.compression import Compression
 from tarantella.horovod.tensorflow.errors import as_horovod
 from tarantella.horovod.tensorflow.negotiation import eager
+from tarantella.horovod.tensorflow.scaling import scaled, scaled_rows, wide_type
 from tarantella.keras import adapter
-from tarantella.keras.reduction import collectives, rows
+from tarantella.keras.reduction import collectives, graph_order, rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,15 +57,6 @@ def operation(op: Any, average: bool | None = None) -> ReduceOp:
     return chosen
 
 
-def _scaled(tensor: tf.Tensor, factor: float) -> tf.Tensor:
-    """Integers are scaled in float64, and lose what is behind the point."""
-    if factor == 1.0:
-        return tensor
-    if tensor.dtype.is_floating:
-        return tensor * tf.cast(factor, tensor.dtype)
-    return tf.cast(tf.cast(tensor, tf.float64) * factor, tensor.dtype)
-
-
 def allreduce(
     tensor: Any,
     average: bool | None = None,
@@ -86,13 +80,19 @@ def allreduce(
     if isinstance(tensor, tf.IndexedSlices):
         return _allreduce_rows(tensor, chosen, prescale_factor * postscale_factor, name, process_set)
     tensor = tf.convert_to_tensor(adapter.unwrap(tensor))
-    compressed, ctx = compression.compress(_scaled(tensor, prescale_factor))
+    compressed, ctx = compression.compress(_scaled_before(tensor, prescale_factor, postscale_factor))
     with as_horovod():
         reduced = eager(
             "allreduce", name, compressed, process_set,
             lambda: collectives.all_reduce(compressed, _NAMES[chosen], process_set.group(), name or ""),
         )  # fmt: skip
-    return _scaled(compression.decompress(reduced, ctx), postscale_factor)
+    return tf.cast(scaled(compression.decompress(reduced, ctx), postscale_factor), tensor.dtype)
+
+
+def _scaled_before(tensor: tf.Tensor, prescale_factor: float, postscale_factor: float) -> tf.Tensor:
+    """What is reduced. Sums of 16 bits that will be scaled are made in 32, so that they are rounded once, after the factor."""
+    x = scaled(tensor, prescale_factor)
+    return tf.cast(x, wide_type(x.dtype)) if x.dtype.is_floating and postscale_factor != 1.0 else x
 
 
 def _allreduce_rows(slices: tf.IndexedSlices, op: ReduceOp, factor: float, name: str | None, process_set: ProcessSet) -> Any:
@@ -100,8 +100,9 @@ def _allreduce_rows(slices: tf.IndexedSlices, op: ReduceOp, factor: float, name:
         raise NotImplementedError(f"the {op.name} of tf.IndexedSlices: use hvd.Average or hvd.Sum, or sparse_as_dense=True")
     values = allgather(slices.values, name and f"{name}.values", process_set=process_set)
     indices = allgather(slices.indices, name and f"{name}.indices", process_set=process_set)
-    factor = factor / process_set.size() if op == Average else factor
-    return tf.IndexedSlices(_scaled(values, factor), indices, slices.dense_shape)
+    if op == Average or factor != 1.0:
+        values = scaled_rows(values, factor, process_set.group().size if op == Average else 1)
+    return tf.IndexedSlices(values, indices, slices.dense_shape)
 
 
 def grouped_allreduce(
@@ -164,7 +165,7 @@ def allgather(
             result, numbers = eager(
                 "allgather", name, x, process_set, lambda: rows.gathered(x, process_set.group(), name or "")
             )
-        rank = process_set.rank()
+        rank = process_set.group().rank
 
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
             begin = tf.reduce_sum(numbers[:rank])
@@ -206,7 +207,10 @@ def broadcast(
 
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
             mean = allreduce(upstream, op=Average, process_set=process_set)
-            return mean if process_set.rank() == root else tf.zeros_like(mean)
+            if process_set.group().rank == root:
+                return mean
+            with tf.control_dependencies([mean]):  # all ranks make the sum, also in a graph that runs what it needs alone
+                return tf.zeros(tf.shape(x), x.dtype)
 
         return result, gradient
 
@@ -216,11 +220,14 @@ def broadcast(
 def broadcast_(
     variables: Sequence[Any], root_rank: int, name: str | None = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """Gives variables the values of `root_rank`. Returns them."""
-    for i, variable in enumerate(variables):
-        inner = adapter.unwrap(variable)
-        inner.assign(broadcast(inner.read_value(), root_rank, name and f"{name}.{i}", process_set=process_set))
-    return list(variables)
+    """Gives variables the values of `root_rank`. Returns them; in a graph of TensorFlow 1, what a session must run for it."""
+    assigned = []
+    with graph_order.apart() if graphs.in_graph() else nullcontext():
+        for i, variable in enumerate(variables):
+            inner = adapter.unwrap(variable)
+            value = broadcast(inner.read_value(), root_rank, name and f"{name}.{i}", process_set=process_set)
+            assigned.append(inner.assign(value))
+    return assigned if graphs.in_graph() else list(variables)
 
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
@@ -271,13 +278,13 @@ def reducescatter(
     if chosen not in (Average, Sum):
         raise NotImplementedError(f"hvd.reducescatter with op {chosen.name}: use hvd.Average or hvd.Sum")
     x = rows.as_rows(tensor, "hvd.reducescatter")
-    compressed, ctx = compression.compress(_scaled(x, prescale_factor))
+    compressed, ctx = compression.compress(_scaled_before(x, prescale_factor, postscale_factor))
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def scatter(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
             of_all = allgather(tf.convert_to_tensor(upstream), process_set=process_set)
-            return tf.ensure_shape(_scaled(of_all, process_set.size() if chosen == Sum else 1.0), x.shape)
+            return tf.ensure_shape(scaled(of_all, process_set.group().size if chosen == Sum else 1.0), x.shape)
 
         with as_horovod():
             result, _ = eager(
@@ -286,7 +293,7 @@ def reducescatter(
             )  # fmt: skip
             return result, gradient
 
-    return _scaled(compression.decompress(scatter(compressed), ctx), postscale_factor)
+    return tf.cast(scaled(compression.decompress(scatter(compressed), ctx), postscale_factor), x.dtype)
 
 
 def grouped_reducescatter(

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
+from tarantella.errors import UnsupportedError
 from tarantella.horovod.common import basics
 from tarantella.horovod.common.elastic import ObjectState, run_fn
 from tarantella.horovod.common.elastic import State as State
-from tarantella.horovod.tensorflow.functions import broadcast_object, broadcast_variables
+from tarantella.horovod.tensorflow import graphs
+from tarantella.horovod.tensorflow.functions import broadcast_variables
+from tarantella.horovod.tensorflow.objects import broadcast_object
 from tarantella.keras import adapter
 
 if TYPE_CHECKING:
@@ -27,11 +30,17 @@ class TensorFlowState(ObjectState):
 
     Args:
         variables: of TensorFlow or Keras.
-        session: ignored.
+        session: None.
         kwargs: as `ObjectState`.
+
+    Raises:
+        UnsupportedError: the variables are of a graph of TensorFlow 1.
     """
 
     def __init__(self, variables: Sequence[Any] | None = None, session: Any = None, **kwargs: Any) -> None:
+        if session is not None:
+            raise UnsupportedError("TensorFlowState(session=...): a session's variables are not kept; train eagerly")
+        graphs.refuse("hvd.elastic.TensorFlowState", "train eagerly, or save the variables by tf.compat.v1.train.Saver")
         self._given = list(variables or ())
         super().__init__(broadcast_object, basics.rank, **kwargs)
         self._arrays: list[Any] | None = None

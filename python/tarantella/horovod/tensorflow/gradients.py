@@ -13,6 +13,7 @@ from tarantella.horovod.common.process_sets import ProcessSet, global_process_se
 from tarantella.horovod.tensorflow import joining
 from tarantella.horovod.tensorflow.collectives import Average, ReduceOp, Sum, allreduce, grouped_allreduce, operation
 from tarantella.horovod.tensorflow.compression import Compression
+from tarantella.horovod.tensorflow.scaling import scaled
 from tarantella.keras import adapter
 from tarantella.keras.loops.reducers import LoopReducers, LoopReduction
 from tarantella.keras.reduction import gradients
@@ -55,21 +56,23 @@ class Choices:
         """The variable's gradients are not reduced from now on: each rank has one of its own."""
         self.local.add(id(adapter.unwrap(variable)))
 
+    def is_local(self, variable: Any) -> bool:
+        """Whether the variable's gradients stay on their rank."""
+        return id(adapter.unwrap(variable)) in self.local
+
+    def is_member(self) -> bool:
+        """Whether this rank reduces: one outside of the process set keeps its gradients. ValueError if there is no such set."""
+        return self.process_set.group().contains_global_rank(runtime.get_rank())
+
     def factor(self) -> float:
         """By which a rank counts. The predivide factor is taken out again after the sum, so it changes nothing but rounding."""
-        return self.passes / (self.process_set.size() if self.op == Average else 1)
+        return self.passes / (self._members() if self.op == Average else 1)
 
     def factor_of_local(self) -> float:
-        return self.passes / (self.process_set.size() if self.scale_local_gradients else 1)
+        return self.passes / (self._members() if self.scale_local_gradients else 1)
 
-
-def scaled(gradient: Any, factor: float) -> Any:
-    """factor * gradient; None stays None, and rows stay rows."""
-    if gradient is None or factor == 1.0:
-        return gradient
-    if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(scaled(gradient.values, factor), gradient.indices, gradient.dense_shape)
-    return gradient * tf.cast(factor, gradient.dtype)
+    def _members(self) -> int:
+        return self.process_set.group().size if self.is_member() else 1
 
 
 class _Reducers(LoopReducers):
@@ -104,11 +107,13 @@ class HorovodReduction(LoopReduction):
     def reduce_gradients(self, grads: list[Any], variables: list[Any], weight: Any = None) -> list[Any]:
         """As `LoopReduction`. weight: 1 for gradients that were multiplied by the factor before."""
         choices = self._choices
+        if not choices.is_member():
+            return grads if weight is not None else [scaled(gradient, choices.factor()) for gradient in grads]
         before = 1.0 if weight is None else choices.factor()
         result: list[Any] = [None] * len(grads)
         shared = []
         for i, (gradient, variable) in enumerate(zip(grads, variables, strict=True)):
-            if id(adapter.unwrap(variable)) in choices.local:
+            if choices.is_local(variable):
                 result[i] = scaled(gradient, choices.factor_of_local() / before)
             else:
                 shared.append(i)
@@ -120,7 +125,9 @@ class HorovodReduction(LoopReduction):
         return result
 
     def all_true(self, flag: tf.Tensor) -> tf.Tensor:
-        """Whether the flag is true on all ranks of the process set that have not joined. Collective."""
+        """Whether the flag is true on all ranks of the process set that have not joined. Collective on the process set."""
+        if not self._choices.is_member():
+            return flag
         false = tf.cast(tf.logical_not(flag), tf.int32)
         return tf.equal(allreduce(false, op=Sum, name="overflows", process_set=self._choices.process_set), 0)
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tarantella.errors import InvalidArgumentError
 from tarantella.horovod.common.process_sets import global_process_set
+from tarantella.horovod.tensorflow import graphs
 from tarantella.horovod.tensorflow.errors import as_horovod
 from tarantella.horovod.tensorflow.negotiation import eager
 from tarantella.keras import adapter
@@ -44,6 +45,7 @@ def join() -> int:
     Raises:
         HorovodInternalError: the other ranks call something else, or reduce gradients for the first time.
     """
+    graphs.refuse("hvd.join", "let all ranks run equally many steps")
     met = 0
     while True:
         with as_horovod():

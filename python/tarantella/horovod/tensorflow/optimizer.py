@@ -5,9 +5,12 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import tensorflow as tf
+
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.horovod.common.process_sets import ProcessSet, global_process_set
+from tarantella.horovod.tensorflow import session_optimizer
 from tarantella.horovod.tensorflow.collectives import Average
 from tarantella.horovod.tensorflow.compression import Compression
 from tarantella.horovod.tensorflow.gradients import Choices, HorovodReduction
@@ -37,7 +40,7 @@ def DistributedOptimizer(
     """Makes an optimizer of Keras reduce the gradients of all ranks before it uses them.
 
     Args:
-        optimizer: any optimizer of Keras; it is changed, not copied, and its class stays.
+        optimizer: any optimizer of Keras or TensorFlow 1; it is changed, not copied, and its class stays.
         name, use_locking, device_dense, device_sparse, num_groups, groups: ignored: gradients travel in buckets.
         backward_passes_per_step: so many steps add up their gradients on each rank before these are reduced and applied.
         average_aggregated_gradients: whether their mean is applied, not their sum.
@@ -45,8 +48,16 @@ def DistributedOptimizer(
 
     Raises:
         TypeError: it is no optimizer of Keras. UnsupportedError: Adasum; several passes of a LossScaleOptimizer of
-            legacy Keras; in `fit`, a LossScaleOptimizer around this one.
+            legacy Keras, or of an optimizer of TensorFlow 1; in `fit`, a LossScaleOptimizer around this one.
     """
+    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        if backward_passes_per_step > 1:
+            raise UnsupportedError(
+                "hvd.DistributedOptimizer(backward_passes_per_step=k): not with an optimizer of TensorFlow 1"
+            )
+        choices = Choices(op, compression, sparse_as_dense, gradient_predivide_factor, process_set, scale_local_gradients)
+        session_optimizer.distribute(optimizer, choices)
+        return optimizer
     if not adapter.is_optimizer(optimizer):
         raise TypeError(f"hvd.DistributedOptimizer needs an optimizer of Keras, not {type(optimizer).__name__}")
     if optimizers.is_distributed(optimizer):

@@ -23,6 +23,7 @@ class _Tape:
     def __init__(self, tape: tf.GradientTape, choices: Choices) -> None:
         self._tape = tape
         self._choices = choices
+        self._last: tuple[list[Any], list[Any]] = [], []  # the sources of the last call of `gradient`, and their gradients
         self.register_local_source = choices.register_local_var
 
     def __enter__(self) -> _Tape:
@@ -42,13 +43,35 @@ class _Tape:
         flat = tf.nest.flatten(sources)
         own = gradients.flatten_up_to(sources, grads)
         with as_horovod(), ops.translated_errors():
-            return tf.nest.pack_sequence_as(sources, self._reduced(own, flat))
+            reduced = self._reduced(own, flat)
+        self._last = flat, reduced
+        return tf.nest.pack_sequence_as(sources, reduced)
+
+    def get_local_and_global_gradients(self, gradients: Any = None) -> tuple[list[Any], list[Any]]:
+        """The gradients that each rank has for itself, and those that are the same on all ranks, as for norms of each.
+
+        Args:
+            gradients: one for each source of the last call of `gradient`; None: those that it returned.
+
+        Raises:
+            ValueError: `gradient` was not called, or had another number of sources.
+        """
+        sources, last = self._last
+        given = last if gradients is None else list(gradients)
+        if len(given) != len(sources) or not sources:
+            raise ValueError(f"{len(given)} gradients are given, and the last call of tape.gradient had {len(sources)} sources")
+        groups: tuple[list[Any], list[Any]] = [], []
+        for source, gradient in zip(sources, given, strict=True):
+            groups[0 if self._choices.is_local(source) else 1].append(gradient)
+        return groups
 
     def _reduced(self, grads: list[Any], sources: list[Any]) -> list[Any]:
         if all(adapter.is_variable(source) for source in sources):
             guard.note_reduced(sources)
             return loops.mark(HorovodReduction(self._choices).reduce_gradients(grads, sources))
         choices = self._choices
+        if not choices.is_member():
+            return grads
         return [
             None if g is None else allreduce(g, op=choices.op, compression=choices.compression, process_set=choices.process_set)
             for g in grads
@@ -92,8 +115,10 @@ def PartialDistributedGradientTape(gradtape: tf.GradientTape, *args: Any, local_
 
 
 def register_layers(register: Any, layers: Any) -> None:
-    """Registers the trainable variables of a layer, or of several."""
+    """Registers the trainable variables of a layer, or of several. Raises ValueError if something is no layer."""
     several = layers if isinstance(layers, (list, tuple, set)) else [] if layers is None else [layers]
     for layer in several:
+        if not isinstance(layer, adapter.keras.layers.Layer):
+            raise ValueError(f"local_layers has a {type(layer).__name__}: all must be layers of Keras")
         for variable in layer.trainable_weights:
             register(variable)

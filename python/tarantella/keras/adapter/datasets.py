@@ -128,6 +128,11 @@ def count_argument(dataset: tf.data.Dataset) -> Any:
     return dataset._count
 
 
+def seeds(of_shuffle: tf.data.Dataset) -> tuple[int | None, int | None]:
+    """The two seeds of a `shuffle`, made of its own and of TensorFlow's: both are 0 if there is none, None if unknown."""
+    return _number(of_shuffle._seed), _number(of_shuffle._seed2)
+
+
 def _number(tensor: Any) -> int | None:
     value = tf.get_static_value(tensor)
     return None if value is None else int(value)

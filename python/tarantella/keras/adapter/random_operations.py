@@ -77,6 +77,11 @@ class Draw:
         """Whether each element is drawn by itself, from one normal or uniform distribution for all."""
         return _PLAIN.fullmatch(self.operation) is not None
 
+    @property
+    def is_shuffle(self) -> bool:
+        """Whether it brings the rows of a tensor into another order."""
+        return self.operation in ("RandomShuffle", "StatelessShuffle")
+
     def run(self, **changed: Any) -> Any:
         """Draws, with some arguments changed."""
         return self.original(**{**self.arguments, **changed})
@@ -116,9 +121,9 @@ def _replacement(
 
 
 def trace_apart(mark: Callable[[], Any]) -> None:
-    """From now on a `tf.function` has a trace of its own for each value of `mark` that is not None. Once in a process.
+    """From now on a `tf.function` has a trace of its own for each value of `mark` that is not None. Once for a mark.
 
-    A trace is kept for later calls, with the random operations that it was made with. What else a `tf.function` distinguishes
+    A trace is kept for later calls, with the operations that it was made with. What else a `tf.function` distinguishes
     cannot be extended from outside.
     """
     from tensorflow.python.eager.polymorphic_function import function_context

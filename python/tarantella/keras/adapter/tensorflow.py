@@ -71,3 +71,15 @@ def enclosing_function(graph: Any, wanted: Any) -> Any:
     while graph is not None and graph is not wanted and type(graph).__name__ != "FuncGraph":
         graph = getattr(graph, "outer_graph", None)
     return graph
+
+
+def is_called_from(graph: Any, caller: Any) -> bool:
+    """Whether a graph is the caller's or that of a function called by it, at any depth, but not in a loop or a branch.
+
+    None stands for eager execution.
+    """
+    while graph is not caller:
+        if type(graph).__name__ != "FuncGraph":
+            return caller is None and type(graph).__name__ == "Graph"  # outside of all functions
+        graph = graph.outer_graph
+    return True

@@ -53,7 +53,8 @@ def distribute(dataset: tf.data.Dataset, division: split.Division) -> tf.data.Da
     source = parts.source
     if parts.samples is not None:
         source = source.take(parts.samples)
-    samples = source.scan((tf.constant(0, tf.int64), tf.constant(0, tf.int64)), _fingerprints(division.shards))
+    none = {_before_the_maps(name): tf.constant(0, tf.int64) for name in split.named(source.element_spec)}
+    samples = source.scan((tf.constant(0, tf.int64), none), _fingerprints(division.shards))
     samples = _own(samples, division)
     for of_map in parts.maps:
         samples = samples.map(
@@ -137,22 +138,30 @@ def _samples(source: tf.data.Dataset, batch_size: int, drops: bool, division: sp
     return cardinality
 
 
-def _fingerprints(shards: int) -> Callable[..., Any]:
-    """A function for `scan`: each element comes with the fingerprint of the first of the `shards` elements around it."""
+def _before_the_maps(name: str) -> str:
+    return f"{name} before the maps"
 
-    def add_fingerprint(state: tuple[tf.Tensor, tf.Tensor], element: Any) -> Any:
+
+def _fingerprints(shards: int) -> Callable[..., Any]:
+    """A function for `scan`: each element comes with the fingerprints of the first of the `shards` elements around it."""
+
+    def add_fingerprint(state: tuple[tf.Tensor, dict[str, tf.Tensor]], element: Any) -> Any:
         index, last = state
-        current = tf.cond(tf.equal(index % shards, 0), lambda: split.fingerprint(element), lambda: last)
+
+        def of_element() -> dict[str, tf.Tensor]:
+            return {_before_the_maps(name): split.fingerprint(part) for name, part in split.named(element).items()}
+
+        current = tf.cond(tf.equal(index % shards, 0), of_element, lambda: last)
         return (index + 1, current), (current, element if isinstance(element, tuple) else (element,))
 
     return add_fingerprint
 
 
 def _beside_the_fingerprint(function: Callable[..., Any]) -> Callable[..., Any]:
-    def mapped(fingerprint: tf.Tensor, element: tuple[Any, ...]) -> Any:
+    def mapped(fingerprints: dict[str, tf.Tensor], element: tuple[Any, ...]) -> Any:
         result = function(*element)
         # as `map` does it: an element that is not a tuple is the function's only argument
-        return fingerprint, tuple(result) if isinstance(result, (tuple, list)) else (result,)
+        return fingerprints, tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
     return mapped
 
@@ -161,13 +170,14 @@ def _with_shares(parts: Parts, own: int) -> Callable[..., Any]:
     single = not isinstance(parts.batch.element_spec, tuple)
 
     def with_shares(index: tf.Tensor, element: Any) -> Any:
-        fingerprints, batch = element
+        of_samples, batch = element
         batch = batch[0] if single else batch
         total = tf.constant(parts.batch_size, tf.int64)
         if parts.samples is not None:
             total = tf.minimum(total, parts.samples - index * parts.batch_size)
         shards = split.own_shards(batch, split.Division(own, range(own)), one_size=True)
-        return tuple((shard, (samples, total, fingerprints[0] + total)) for shard, (samples, *_) in shards)
+        fingerprints = {split.SAMPLES: total, **{name: of_all[0] for name, of_all in of_samples.items()}}
+        return tuple((shard, (samples, total, fingerprints)) for shard, (samples, *_) in shards)
 
     return with_shares
 

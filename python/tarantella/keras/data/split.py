@@ -9,7 +9,7 @@ divided in the same proportion (`rows`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +18,10 @@ import tensorflow as tf
 from tarantella.keras.adapter import datasets
 from tarantella.keras.data import rows
 
+SAMPLES = "number of samples"
+"""The name of that fingerprint."""
+_OF_BATCH = ("x", "y", "sample_weight")
+_OF_FIRST = 16  # values that are looked at where a sample has no fixed number of them
 _SLICEABLE = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
 
 
@@ -45,8 +49,14 @@ class Share(NamedTuple):
     """The number of samples of this shard; 0 if the one there does not count."""
     total: tf.Tensor | None
     """The number of samples of the global batch; None if every rank has batches of its own."""
-    fingerprint: tf.Tensor
-    """The fingerprint of the global batch, or of the proportion of its tensors' sizes if every rank has batches of its own."""
+    fingerprints: dict[str, tf.Tensor]
+    """What shows that ranks have the same global batch: its number of samples, and a hash of each of its tensors' first sample,
+    by name. If every rank has batches of its own: that of the proportion of their tensors' sizes."""
+
+    @property
+    def fingerprint(self) -> tf.Tensor:
+        """All of it in one number."""
+        return tf.add_n(list(self.fingerprints.values()))
 
 
 def distribute(dataset: tf.data.Dataset, division: Division) -> tf.data.Dataset:
@@ -67,7 +77,8 @@ def undivided(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
     def with_share(*element: Any) -> tuple[tuple[Any, tuple[tf.Tensor, tf.Tensor]]]:
         batch = _structure(dataset, element)
-        return ((batch, (samples_in(batch), tf.constant(0, tf.int64) if one_size else _of_proportion(batch))),)
+        proportion = tf.constant(0, tf.int64) if one_size else _of_proportion(batch)
+        return ((batch, (samples_in(batch), {"proportion": proportion})),)
 
     return map_in_order(dataset, with_share)
 
@@ -90,7 +101,7 @@ def batch_spec(dataset: tf.data.Dataset) -> Any:
 def unpack(element: Any) -> list[tuple[Any, Share]]:
     """Samples and share of each shard in an element of such a dataset."""
     return [
-        (batch, Share(samples, total[0] if total else None, fingerprint)) for batch, (samples, *total, fingerprint) in element
+        (batch, Share(samples, total[0] if total else None, fingerprints)) for batch, (samples, *total, fingerprints) in element
     ]
 
 
@@ -121,8 +132,8 @@ def own_shards(batch: Any, division: Division, one_size: bool = False) -> tuple[
     """
     tensors = tf.nest.flatten(batch)
     total, groups = samples_in(batch), rows.number_of_groups(tensors, one_size)
-    heads = [head for head in map(_head, tensors) if head is not None]
-    of_batch = total + fingerprint(heads)
+    heads = {name: head for name, tensor in named(batch).items() if (head := _head(tensor)) is not None}
+    of_batch = {SAMPLES: total, **{name: fingerprint(head) for name, head in heads.items()}}
     in_each = 1 if one_size else total // groups
     own = [rows.of_shard(shard, division.shards, groups, one_size) for shard in division.own]
     return tuple((tf.nest.map_structure(one.of, batch), (one.count * in_each, total, of_batch)) for one in own)
@@ -139,6 +150,27 @@ def fingerprint(tensors: Any) -> tf.Tensor:
     return tf.add_n([tf.constant(0, tf.int64), *[_hash(t) for t in dense if t.dtype.is_numpy_compatible]])
 
 
+def named(batch: Any) -> dict[str, Any]:
+    """The tensors of a batch, or of an element of a dataset, each by its name as in ``x``, ``y`` or ``x[image]``."""
+    if isinstance(batch, tuple) and len(batch) <= len(_OF_BATCH):
+        parts = {name: part for name, part in zip(_OF_BATCH, batch, strict=False) if part is not None}
+    else:
+        parts = {_OF_BATCH[0]: batch}
+    return {name + path: tensor for name, part in parts.items() for path, tensor in _paths(part)}
+
+
+def _paths(structure: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(structure, Mapping):
+        members: Any = sorted(structure.items(), key=lambda item: str(item[0]))
+    elif isinstance(structure, (tuple, list)):
+        members = enumerate(structure)
+    else:
+        yield "", structure
+        return
+    for key, member in members:
+        yield from ((f"[{key}]{path}", tensor) for path, tensor in _paths(member))
+
+
 def _hash(tensor: tf.Tensor) -> tf.Tensor:
     if tensor.dtype == tf.string:
         return tf.reduce_sum(tf.strings.to_hash_bucket_fast(tf.reshape(tensor, [-1]), 1 << 62))
@@ -153,8 +185,11 @@ def _of_proportion(batch: Any) -> tf.Tensor:
 
 
 def _head(tensor: Any) -> tf.Tensor | None:
-    """The first sample of a dense tensor."""
-    return tensor[:1] if isinstance(tensor, tf.Tensor) else None
+    """The first sample of a dense tensor, or what there is of the first ones in a ragged or sparse tensor; None if nothing."""
+    if isinstance(tensor, tf.Tensor):
+        return tensor[:1]
+    values = tensor.flat_values if isinstance(tensor, tf.RaggedTensor) else getattr(tensor, "values", None)
+    return None if values is None else values[:_OF_FIRST]
 
 
 def _structure(dataset: tf.data.Dataset, element: tuple[Any, ...]) -> Any:

@@ -6,23 +6,25 @@ import functools
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from tarantella import collectives, runtime, settings
-from tarantella.errors import InvalidArgumentError, MismatchError, UnsupportedError
+from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter, context, files
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.data import split
+from tarantella.keras.drivers.likeness import Likeness
 from tarantella.keras.loops import optimizers
 from tarantella.keras.reduction import ops, statistics, weights
 from tarantella.keras.reduction.reducer import check_all
 from tarantella.keras.reproducible import fingerprint, options, shard_state
 from tarantella.keras.reproducible.step import ReproducibleHooks
 from tarantella.keras.sharding import ServedCallbacks, ShardedOptimizers, refuse_shared_out
-from tarantella.keras.step import accumulation, configuration, losses, metric_check, noise, unwrapped_models
+from tarantella.keras.step import accumulation, configuration, losses, noise, unwrapped_models
 from tarantella.keras.step.hooks import StepHooks, create_hooks
-from tarantella.keras.step.trial import Answer
+from tarantella.keras.trial.again import Again
+from tarantella.keras.trial.trials import Trials
+from tarantella.keras.trial.verdict import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +43,7 @@ class Options(NamedTuple):
     across_ranks: bool
     accept_approximate: bool
     shard_optimizer: bool | None = None
+    samples: str | None = None
 
     def checked(self) -> Options:
         """The options, completed from the environment.
@@ -60,6 +63,8 @@ class Options(NamedTuple):
         for name, flag in {**flags, "shard_optimizer": shard_optimizer}.items():
             if not isinstance(flag, bool):
                 raise TypeError(f"{name} is {flag!r}: use True or False")
+        if self.samples not in (None, "independent"):
+            raise InvalidArgumentError(f"samples is {self.samples!r}: use 'independent' or None")
         shards = options.number_of_shards(self.reproducible, self.gradient_dtype, self.bucket_hook)
         if shards is not None and self.across_ranks:
             raise UnsupportedError(
@@ -87,6 +92,7 @@ class DistributedModel:
     Attributes:
         hooks: those that Keras' methods run with; None before they are needed (`open_hooks`).
         sharding: of the compiled model's optimizers over ranks, if that is asked for; made with the hooks.
+        trials: of the compiled model, made with the hooks; None if there shall be none.
     """
 
     def __init__(self, keras_model: Any, options: Options) -> None:
@@ -94,10 +100,10 @@ class DistributedModel:
         self.options = options
         self.hooks: StepHooks | None = None
         self.sharding: ShardedOptimizers | None = None
+        self.trials: Trials | None = None
+        self._again = Again()
         self._compared: Any = None  # the hooks with which the ranks' configurations were found to be the same
-        self._sample: bytes | None = None  # of this rank's weights when they were as those of other ranks; None: not known
-        if keras_model.built:
-            self.note_likeness()
+        self.likeness = Likeness(keras_model)
 
     @property
     def shards(self) -> int | None:
@@ -142,7 +148,15 @@ class DistributedModel:
                 self.sharding = ShardedOptimizers(self.keras_model, self.hooks.reproducible)
                 self.hooks.gradients.owners_of = self.sharding.owners_of
             self.hooks.sharding = self.sharding
+            self.trials = self._new_trials(self.hooks)
         return self.hooks
+
+    def _new_trials(self, hooks: StepHooks) -> Trials | None:
+        if self.options.samples == "independent" or settings.trials() == "off" or runtime.get_size() == 1:
+            return None
+        self._again = Again()
+        answer = Answer(self.options.across_ranks, self.options.accept_approximate)
+        return Trials(self.keras_model, hooks.loss_kinds, hooks.reproducible, answer)
 
     def _refuse_stateful_layers(self) -> None:
         """Refuses recurrent layers that keep the state of each sample for the next batch: a rank has other samples."""
@@ -181,9 +195,8 @@ class DistributedModel:
 
         datasets: the data of the method. Without it, this rank's part of a batch may be empty.
         """
-        hooks = self.open_hooks()
-        may_be_empty = datasets == (None,) or any(split.may_be_empty(d) for d in datasets if d is not None)
-        with unwrapped_models.internal_call(), hooks.installed(may_be_empty), ops.translated_errors(hooks.reducers.hook_error):
+        hooks, given = self.open_hooks(), [dataset for dataset in datasets if dataset is not None]
+        with unwrapped_models.internal_call(), hooks.installed(given), ops.translated_errors(hooks.reducers.hook_error):
             yield
 
     # ------------------------------------------------------------------------------------------ the shared state
@@ -208,39 +221,36 @@ class DistributedModel:
             self._compared = hooks
 
     def build(self, batch_spec: Any, step: str = "train_step") -> None:
-        """Makes all variables of the compiled model, and checks that its metrics can be summed over ranks.
+        """Makes all variables of the compiled model.
 
         step: the method that is to run on such batches, ``"train_step"`` or ``"test_step"``.
         """
-        trial = self.open_hooks().loss_trial
+        self.open_hooks()
         building = nullcontext() if self.sharding is None else self.sharding.building()
-        recorded = metric_check.recorded(self.keras_model, batch_spec)
-        with context.applying(), building, recorded as metrics, trial.recording():
+        with context.applying(), building:
             adapter.build(self.keras_model, batch_spec, step)
-        metrics.check()
 
-    def try_out(self, batch_spec: Any, is_divided: bool, steps: Sequence[str]) -> None:
-        """Tries the losses, and steps of the user's own, on made-up samples. Collective.
+    def before_data(self, batch_spec: Any, steps: Sequence[str], is_divided: bool) -> None:
+        """What must be known before these steps get data. Collective."""
+
+    def look_at(self, batch: Any, spec: Any, steps: Sequence[str], is_divided: bool, batch_size: int) -> None:
+        """Tries these steps on this rank's part of a batch, if they were not tried yet, or data has changed. Collective.
 
         Args:
+            spec: of such batches.
             is_divided: whether ranks have parts of the same batch.
-            steps: the names of the steps that will be run.
+            batch_size: of all ranks together.
 
         Raises:
             UnsupportedError: they couple samples, so ranks cannot compute them from their parts.
         """
-        hooks, answer = self.open_hooks(), Answer(self.options.across_ranks, self.options.accept_approximate)
-        hooks.loss_trial.run(batch_spec)
-        hooks.loss_trial.check(is_divided, answer)
-        for name in steps:
-            hooks.added_losses.run(name, batch_spec)
-        hooks.added_losses.check(is_divided, answer)
-        hooks.forward_trial.run(batch_spec)
-        hooks.forward_trial.check(is_divided, answer)
-        for name in steps:
-            hooks.step_trial.run(name, batch_spec)
-        if "train_step" in steps:
-            hooks.step_trial.check(is_divided, answer)
+        hooks, trials = self.open_hooks(), self.trials
+        if trials is None:
+            return
+        again = trials.has_tried(steps) and settings.trials() == "epochs" and self._again.is_worth(batch)
+        if again or not trials.has_tried(steps):
+            with hooks.suspended(), self._again.trying(batch):
+                trials.run(batch, spec, steps, is_divided, batch_size, again)
 
     def start_alike(self, batch_spec: Any, validation_spec: Any = None) -> None:
         """Checks that all ranks have the same model, and gives them rank 0's weights and optimizer state. Collective.
@@ -269,7 +279,7 @@ class DistributedModel:
         """Gives all ranks rank 0's weights, which are random if nothing was trained or loaded yet. Collective."""
         self.open_hooks().synchronise_state()
         weights.broadcast(adapter.weights(self.keras_model))
-        self.note_likeness()
+        self.likeness.note()
 
     def served_callbacks(self, of_master: list[Any]) -> list[Any]:
         """Callbacks of the master's that may read the optimizer's state, while the other ranks answer."""
@@ -279,52 +289,16 @@ class DistributedModel:
 
     def forget_likeness(self) -> None:
         """This rank's weights were changed: the ranks start alike again before the next step."""
-        self._sample = None
+        self.likeness.forget()
         if self.hooks is not None:
             self.hooks.weights_synchronised = False
-
-    def note_likeness(self) -> None:
-        """The ranks have the same weights now."""
-        if runtime.get_size() > 1:
-            self._sample = weights.sample(adapter.trainable_variables(self.keras_model))
-
-    def note_step(self) -> None:
-        """All ranks make one step: how their weights begin is not known afterwards."""
-        self._sample = None
-
-    def _check_likeness(self) -> None:
-        """Before a file is written, which has the master's weights: refuses to lose what another rank has trained. Collective.
-
-        Raises:
-            MismatchError: ranks differ, and one other than the master has changed its weights since they were alike.
-        """
-        variables = adapter.trainable_variables(self.keras_model) if self.keras_model.built else []
-        differing = weights.differing(variables)
-        if not differing:
-            return
-        is_known = self._sample is not None
-        is_changed = is_known and self._sample != weights.sample(variables)
-        flags = collectives.all_gather(np.array([is_known, is_changed]))
-        changed = [rank for rank, flag in enumerate(flags) if rank > 0 and flag[1]]
-        text = (
-            f"the ranks hold different weights of {self.keras_model.name!r}, and a file has the master's; the first that "
-            f"differs is {adapter.path(differing[0])}"
-        )
-        if changed:
-            raise MismatchError(
-                f"{text}, which rank {changed[0]} has changed by itself. A loop that trains it without an optimizer reduces "
-                "nothing: reduce its gradients by tnt.all_reduce or tnt.DistributedGradientTape, or let all ranks take the "
-                "master's weights by tnt.broadcast_variables(model.variables)"
-            )
-        if not flags[:, 0].all():
-            runtime.logger.warning("%s", text)
 
     def write(self, method: str, filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool) -> None:
         """Writes a file of the model, by `files.write`. Collective. method: of `tnt.Model`, which does that."""
         collectives.meet(f"tnt.Model.{method}")
         if self.hooks is not None:
             self.hooks.synchronise_state()
-        self._check_likeness()
+        self.likeness.check()
         check_all()
         alone = nullcontext() if self.sharding is None or on_all_ranks else self.sharding.served()
         files.write(filepath, write_to, on_all_ranks, alone)

@@ -10,6 +10,7 @@ from tarantella.keras.callback_placement import placement
 from tarantella.keras.data import split
 from tarantella.keras.data.batches import GlobalBatches
 from tarantella.keras.drivers.distributed_model import verbosity
+from tarantella.keras.drivers.first_batches import FirstBatches
 from tarantella.keras.step.keras_methods import keras_method
 
 if TYPE_CHECKING:
@@ -33,12 +34,14 @@ def evaluate(
     model.require_same()
     model.build(split.batch_spec(parts), "test_step")
     model.broadcast_weights()
-    model.try_out(split.batch_spec(parts), distribute, ["test_step"])
+    model.before_data(split.batch_spec(parts), ["test_step"], distribute)
+    first_batches = FirstBatches(model)
+    parts = first_batches.of(parts, ["test_step"], distribute)
     with model.running([parts]), adapter.epoch_of(batches.source, evaluated=True):
         return keras_evaluate(
             parts,
             verbose=verbosity(verbose),
             steps=batches.steps,
-            callbacks=placement.for_evaluate(callbacks),
+            callbacks=[first_batches, *placement.for_evaluate(callbacks)],
             return_dict=return_dict,
         )

@@ -14,6 +14,7 @@ from tarantella.keras.data import split
 from tarantella.keras.data.batches import GlobalBatches
 from tarantella.keras.drivers import own_methods
 from tarantella.keras.drivers.distributed_model import verbosity
+from tarantella.keras.drivers.first_batches import FirstBatches
 from tarantella.keras.reduction import statistics
 from tarantella.keras.reduction.reducer import check_all
 from tarantella.keras.reproducible import fingerprint
@@ -186,20 +187,24 @@ def _fit_on_all_ranks(
         arguments = replace(arguments, validation_steps=validation.steps)
     hooks.set_distributed(distribute)
     model.require_same(always=True)
-    validate, validates = None, False
-    if validation is not None and validation_parts is not None:
-        given, size = arguments.validation_data, arguments.validation_batch_size or arguments.batch_size
-        validate = own_methods.validation(model, given, size, validation, validation_parts, distribute_validation)
-        validates = not adapter.has_own(model.keras_model, "evaluate")  # which may change the batches
+    validates = validation_parts is not None and not adapter.has_own(model.keras_model, "evaluate")  # it may change batches
     model.start_alike(split.batch_spec(training), split.batch_spec(validation_parts) if validates else None)
     steps = ["train_step", "test_step"] if validates else ["train_step"]
-    model.try_out(split.batch_spec(training), distribute or (validates and distribute_validation), steps)
+    is_divided = distribute or (validates and distribute_validation)
+    model.before_data(split.batch_spec(training), steps, is_divided)
     history = session.finished_history()
     if history is not None:
         return history
+    first_batches, validate = FirstBatches(model), None
+    training = first_batches.of(training, steps, is_divided)
+    if validation is not None and validation_parts is not None:
+        given, size = arguments.validation_data, arguments.validation_batch_size or arguments.batch_size
+        validate = own_methods.Validation(model, given, size, validation, distribute_validation, first_batches)
+        validation_parts = validate.parts = first_batches.of(validation_parts, ["test_step"], distribute_validation)
     with hooks.validating(validate):
-        done = _run(model, arguments, session, others, batches, training, validation_parts)
-    model.note_likeness()
+        done = _run(model, arguments, session, others, first_batches, batches, training, validation_parts)
+    if hooks.holds_all_weights:
+        model.likeness.note()
     return done
 
 
@@ -219,6 +224,7 @@ def _run(
     arguments: FitArguments,
     session: NullSession,
     others: Sequence[Any],
+    first_batches: FirstBatches,
     batches: GlobalBatches,
     training: tf.data.Dataset,
     validation: tf.data.Dataset | None,
@@ -233,6 +239,7 @@ def _run(
         first.append(hooks.autotune)
     callbacks = placement.for_fit(others, hooks, first)
     callbacks = session.callbacks_for_keras(callbacks, verbose, adapter.EpochNotifier(batches.source))
+    callbacks = [first_batches, *callbacks]
     keywords = arguments.keywords_for(training, batches.steps, verbose=verbose, callbacks=callbacks, validation_data=validation)
     datasets = (None,) if adapter.has_own(model.keras_model, "evaluate") else (training, validation)
     with checks.locating_timeouts(), model.running(datasets), statistics.logged(model.stats), session.running():

@@ -30,9 +30,9 @@ def train_on_batch(
         collectives.meet("tnt.Model.train_on_batch")
         model.require_same(always=True)
         model.start_alike(_step_spec(part))
-    model.try_out(_step_spec(part), True, ["train_step"])
+    _look_at(model, part, "train_step")
     hooks.has_local_state = True
-    model.note_step()
+    model.likeness.forget()
     keras_train_on_batch = keras_method(model.keras_model, "train_on_batch")
     recorded = fingerprint.recorded_step(model.keras_model, hooks.reducers.bucket_of, model.view)
     with collectives.explained("tnt.Model.train_on_batch"), model.running(), hooks.single_batch(), recorded:
@@ -50,7 +50,7 @@ def test_on_batch(model: DistributedModel, x: Any, y: Any, sample_weight: Any, r
     hooks, keras_model = model.open_hooks(), model.keras_model
     model.build(_step_spec(part), "test_step")
     model.broadcast_weights()
-    model.try_out(_step_spec(part), True, ["test_step"])
+    _look_at(model, part, "test_step")
     keras_test_on_batch = keras_method(keras_model, "test_on_batch")
     with model.running(), hooks.single_batch():
         keras_test_on_batch(adapter.pack_batch(part), return_dict=True, **options)
@@ -68,9 +68,20 @@ def predicted_part(model: DistributedModel, x: Any, division: split.Division | N
     collectives.meet("tnt.Model.predict_on_batch")
     adapter.build_to_call(model.keras_model, _spec(part[0][0]))
     model.broadcast_weights()
+    _look_at(model, part, "predict_step")
     keras_predict_on_batch = keras_method(model.keras_model, "predict_on_batch")
     with model.running(), model.open_hooks().single_batch():
         return keras_predict_on_batch(adapter.pack_batch(part))
+
+
+def _look_at(model: DistributedModel, part: Any, step: str) -> None:
+    """Tries the step, once, on the first batch that it gets."""
+    if step != "predict_step":
+        model.before_data(_step_spec(part), [step], True)
+    if model.trials is not None and not model.trials.has_tried([step]):
+        (batch, (_, total, _)), *_ = part
+        batch = batch if step == "predict_step" else adapter.batch_for_step(batch)
+        model.look_at(batch, _spec(batch), [step], True, int(total))
 
 
 def _part(batch: Any, division: int | split.Division | None) -> Any:
@@ -87,4 +98,4 @@ def _step_spec(part: Any) -> Any:
 
 
 def _spec(batch: Any) -> Any:
-    return tf.nest.map_structure(tf.type_spec_from_value, batch)
+    return tf.nest.map_structure(lambda tensor: None if tensor is None else tf.type_spec_from_value(tensor), batch)

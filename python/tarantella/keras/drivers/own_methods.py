@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from tarantella.keras.drivers.distributed_model import DistributedModel
+    from tarantella.keras.drivers.first_batches import FirstBatches
 
 
 def own_methods(model: Any, distributed: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
@@ -40,9 +41,7 @@ def _calling(model: Any, name: str, distributed: Mapping[str, Callable[..., Any]
     return call
 
 
-def validation(
-    model: DistributedModel, given: Any, size: int | None, batches: GlobalBatches, parts: tf.data.Dataset, distribute: bool
-) -> Callable[..., Any]:
+class Validation:
     """What runs in `fit` in the place of the model's `evaluate`.
 
     An `evaluate` of the class's own gets the validation data as the user gave them. It may hand others to Keras, or leave it
@@ -50,35 +49,52 @@ def validation(
 
     Args:
         given, size: the validation data and their batch size, as the user gave them to `fit`.
-        batches, parts: their batches, and this rank's parts of these.
+        batches: their batches.
         distribute: whether ranks share batches of validation data.
-    """
-    keras_model = model.keras_model
-    keras_evaluate = keras_methods.keras_method(keras_model, "evaluate")
+        first_batches: tries the first batch of each iteration.
 
-    def evaluate(x: Any = None, y: Any = None, batch_size: int | None = None, **others: Any) -> Any:
+    Attributes:
+        parts: this rank's parts of the batches.
+    """
+
+    parts: tf.data.Dataset
+
+    def __init__(
+        self,
+        model: DistributedModel,
+        given: Any,
+        size: int | None,
+        batches: GlobalBatches,
+        distribute: bool,
+        first_batches: FirstBatches,
+    ) -> None:
+        self._model, self._batches, self._distribute, self._first_batches = model, batches, distribute, first_batches
+        self._keras_evaluate = keras_methods.keras_method(model.keras_model, "evaluate")
+        self._own: dict[str, Any] | None = None
+        if adapter.has_own(model.keras_model, "evaluate"):
+            data = given if isinstance(given, (tuple, list)) else (given,)
+            names = zip(("x", "y", "sample_weight"), (*data, None, None), strict=False)
+            self._own = {**dict(names), "batch_size": size}
+
+    def __call__(self, **of_fit: Any) -> Any:
+        """Validates, with the arguments that Keras' `fit` has for `evaluate`."""
+        if self._own is None:
+            return self._evaluate(**of_fit)
+        with keras_methods.routed(self._model.keras_model, {"evaluate": self._evaluate}):
+            return self._model.open_hooks().original("evaluate")(**{**of_fit, **self._own})
+
+    def _evaluate(self, x: Any = None, y: Any = None, batch_size: int | None = None, **others: Any) -> Any:
         if adapter.is_validation_of_fit(others):
-            with adapter.epoch_of(batches.source, evaluated=True):
-                return keras_evaluate(parts, **others)
+            with adapter.epoch_of(self._batches.source, evaluated=True):
+                return self._keras_evaluate(self.parts, **others)
+        model = self._model
         names = ("verbose", "sample_weight", "steps", "callbacks", "return_dict")
         options = {name: others.pop(name) for name in names if name in others}
         data = (x, y, options.pop("sample_weight", None), batch_size, options.pop("steps", None))
-        own_batches = GlobalBatches("validation data", *data, model=keras_model, **others)
-        own_parts = own_batches.parts(distribute, model.division)
-        spec = split.batch_spec(own_parts)
+        batches = GlobalBatches("validation data", *data, model=model.keras_model, **others)
+        parts = batches.parts(self._distribute, model.division)
         with model.open_hooks().suspended():
-            model.build(spec, "test_step")
-            model.try_out(spec, distribute, ["test_step"])
-        with adapter.epoch_of(own_batches.source, evaluated=True):
-            return keras_evaluate(own_parts, steps=own_batches.steps, **options)
-
-    if not adapter.has_own(keras_model, "evaluate"):
-        return evaluate
-
-    def validate(**of_fit: Any) -> Any:
-        data = given if isinstance(given, (tuple, list)) else (given,)
-        names = zip(("x", "y", "sample_weight"), (*data, None, None), strict=False)
-        with keras_methods.routed(keras_model, {"evaluate": evaluate}):
-            return model.open_hooks().original("evaluate")(**{**of_fit, **dict(names), "batch_size": size})
-
-    return validate
+            model.build(split.batch_spec(parts), "test_step")
+        parts = self._first_batches.of(parts, ["test_step"], self._distribute)
+        with adapter.epoch_of(batches.source, evaluated=True):
+            return self._keras_evaluate(parts, steps=batches.steps, **options)

@@ -23,7 +23,11 @@ class Passes:
         self._calls: tf.Variable | None = None
 
     def apply(self, apply: Callable[..., Any], grads: Sequence[Any], variables: Sequence[Any], **kwargs: Any) -> Any:
-        """apply: what applies the mean. Returns the optimizer's count of updates."""
+        """apply: what applies the mean.
+
+        Returns:
+            The optimizer's `iterations`, which count all calls: schedules of the learning rate run by batches.
+        """
         with tf.init_scope():
             calls = self._prepare(variables)
         for total, gradient, variable in zip(self._sums, grads, variables, strict=True):
@@ -38,8 +42,12 @@ class Passes:
                 total.assign(tf.zeros_like(total))
             return True
 
+        def count() -> bool:
+            self._optimizer.iterations.assign_add(1)
+            return False
+
         with graph_order.after_last():
-            updated = tf.cond(tf.equal(calls % self._passes, 0), update, lambda: False)
+            updated = tf.cond(tf.equal(calls % self._passes, 0), update, count)
         graph_order.record([updated])
         return self._optimizer.iterations
 

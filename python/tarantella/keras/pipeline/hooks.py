@@ -21,7 +21,6 @@ from tarantella.keras.reduction import collectives
 from tarantella.keras.reproducible.shard_state import ShardState
 from tarantella.keras.reproducible.shards import RunningSum, TreeSum
 from tarantella.keras.reproducible.step import ReproducibleHooks
-from tarantella.keras.step import noise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,7 +67,6 @@ class PipelineHooks(ReproducibleHooks):
         self.held_state = PipelineState(model, holdings, self.gathering, self.updates.ranks)
         self.view = PipelineView(holdings, self.updates.ranks)
         self._in_tree = in_tree
-        self._losses_draw = False
         self._masks: dict[tuple[Any, ...], Callable[[Any], list[Any]]] = {}
 
     def prepare(self) -> None:
@@ -131,6 +129,12 @@ class PipelineHooks(ReproducibleHooks):
     def computing(self, share: split.Share, training: bool) -> Any:
         return self._running_shard(share, training)
 
+    def _lengths(self, share: split.Share) -> AbstractContextManager[None]:
+        return trace.without_lengths()
+
+    def given(self) -> Sequence[tf.data.Dataset]:
+        return self._step.given
+
     def new_sum(self) -> TreeSum:
         return TreeSum() if self._in_tree else RunningSum()
 
@@ -140,14 +144,6 @@ class PipelineHooks(ReproducibleHooks):
     def refuse_noise(self) -> None:
         if context.graph() is not None:
             trace.refuse_noise(self._model, context.graph())
-
-    def refuse_noise_of_losses(self, batch_spec: Any) -> None:
-        """Tries the losses, and raises UnsupportedError on all ranks if one draws random numbers. Collective."""
-        before = noise.number_of_draws()
-        self.loss_trial.run(batch_spec)
-        self._losses_draw |= noise.number_of_draws() > before
-        if self._losses_draw:
-            raise UnsupportedError(trace.NOISE.format("a loss"))
 
     @property
     def model(self) -> Any:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from tarantella.keras.pipeline.cut import Cut
     from tarantella.keras.pipeline.options import PipelineArguments, PipelineOptions
     from tarantella.keras.pipeline.view import PipelineView
+    from tarantella.keras.trial.trials import Trials
 
 
 class PipelinedModel(DistributedModel):
@@ -55,7 +56,7 @@ class PipelinedModel(DistributedModel):
         self._cut: Cut | None = None
         self._times: list[float] = []
         self._holdings: Holdings | None = None
-        self._tries_layer_by_layer = False  # whether the trials are to come, and weights were deferred
+        self._early_trials: Trials | None = None  # `trials` would wait for data
 
     @property
     def shards(self) -> int | None:
@@ -91,6 +92,7 @@ class PipelinedModel(DistributedModel):
             cut = self.cut
             assert self._holdings is not None  # they are made with the cut
             ways = self._pipeline.reproducible, bool(self.options.shard_optimizer)
+            self._early_trials = None
             self.hooks = PipelineHooks(model, cut, self._schedule, self._replicas, self._holdings, *ways)
         return self.hooks
 
@@ -117,7 +119,7 @@ class PipelinedModel(DistributedModel):
                 cuts.refuse_other_sums(self._cut)
             by_rank = [(self._schedule.rank_of(s), self._cut.variables(s)) for s in range(self._pipeline.stages)]
             self._holdings = Holdings(by_rank, self._replicas.position)
-            self._tries_layer_by_layer = self._holdings.begin_deferred(model)
+            self._holdings.begin_deferred(model)
             runtime.logger.info("the stages of the pipeline:\n%s", self.table())
         return self._cut
 
@@ -193,20 +195,20 @@ class PipelinedModel(DistributedModel):
             model = self.keras_model
             weights.broadcast([*adapter.weights(model), *shard_state.random_states(model)])
 
-    def try_out(self, batch_spec: Any, is_divided: bool, steps: Sequence[str]) -> None:
-        """Tries the losses and the model on made-up samples, as long as all weights are here or can be made up. Collective."""
-        self.open_hooks().refuse_noise_of_losses(batch_spec)
+    def before_data(self, batch_spec: Any, steps: Sequence[str], is_divided: bool) -> None:
+        """Tries the losses and the model on made-up samples, before ranks give up the weights of other stages. Collective."""
         if any(self.cut.masked):
             self.open_hooks().program_of_masks(adapter.batch_for_step(batch_spec)[0], True)  # or an error, on all ranks
-        if not self._is_released:
-            super().try_out(batch_spec, is_divided, steps)
-        elif self._tries_layer_by_layer:
-            holdings = self._holdings
+        if self._early_trials is None:
+            self._early_trials = self._new_trials(self.open_hooks())
+        trials, holdings = self._early_trials, self._holdings
+        if trials is not None and not trials.has_tried(steps):
             assert holdings is not None
             layers = [call.operation for call in adapter.layer_calls(self.cut.graph) if trace.variables_of(call)]
-            with deferred.layer_by_layer(layers, lambda variable: not holdings.is_here(variable)):
-                super().try_out(batch_spec, is_divided, steps)
-        self._tries_layer_by_layer = False
+            with deferred.layer_by_layer(layers if self._is_released else [], lambda variable: not holdings.is_here(variable)):
+                trials.run_on_made_up(batch_spec, steps, is_divided)
+        if trials is not None and trials.loss_draws:
+            raise UnsupportedError(trace.NOISE.format("a loss"))
         self._release()
 
     def _release(self) -> None:
@@ -214,9 +216,6 @@ class PipelinedModel(DistributedModel):
             self._holdings.release()
 
     def forget_likeness(self) -> None:
-        """Each rank has weights of its own."""
-
-    def note_likeness(self) -> None:
         """Each rank has weights of its own."""
 
     def write(self, method: str, filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool) -> None:

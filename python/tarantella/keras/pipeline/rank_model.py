@@ -53,6 +53,9 @@ class RankModel(Protocol):
     def weight(self) -> tf.Tensor:
         """How much the micro-batch counts that is being computed."""
 
+    def given(self) -> Sequence[tf.data.Dataset]:
+        """The datasets of which the batches are, while they are known."""
+
     def loss(self, batch: Any, y_pred: Any, training: bool, added: Sequence[tf.Tensor]) -> tf.Tensor:
         """The loss of a micro-batch, after the metrics have seen it. added: what layers and regularizers add to it."""
 

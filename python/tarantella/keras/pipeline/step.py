@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tarantella.errors import mark
 from tarantella.keras import adapter, context
 from tarantella.keras.data import split
 from tarantella.keras.pipeline import clipping, messages, shared
@@ -25,7 +24,7 @@ from tarantella.keras.reproducible import fingerprint
 from tarantella.keras.reproducible.shard_state import read
 from tarantella.keras.reproducible.sharded_reduction import widened
 from tarantella.keras.reproducible.shards import TreeSum
-from tarantella.keras.step.metric_reduction import OTHER_BATCH
+from tarantella.keras.step import batch_check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -209,8 +208,7 @@ class StepRun:
         with tf.control_dependencies(self._after):
             largest = collectives.all_reduce(tf.stack([own, tf.bitwise.invert(own)]), "max")
         is_same = tf.equal(largest[0], tf.bitwise.invert(largest[1]))
-        check = tf.debugging.Assert(is_same, [mark("TNT_MISMATCH", OTHER_BATCH), own])
-        return [] if check is None else [check]
+        return batch_check.checked(is_same, self._shards[0][1], self._hooks.given)
 
     def _add_metrics(self, share: split.Share) -> None:
         states = [read(v) for v in self._states[self._last].metrics]

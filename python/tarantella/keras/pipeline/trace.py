@@ -9,11 +9,13 @@ import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
+from tarantella.keras.lengths import agreement
 from tarantella.keras.step.patch import Patch
 from tarantella.keras.xla import operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
 
 class Traced(NamedTuple):
@@ -53,7 +55,8 @@ def trace(model: Any, x_spec: Any) -> Trace:
     """The model's graph, as a batch with this spec runs through it in training, and otherwise.
 
     Raises:
-        UnsupportedError: a layer draws random numbers, or changes a variable, that would depend on the stages.
+        UnsupportedError: a layer draws random numbers, or changes a variable, that would depend on the stages, or computes
+            with a length of its whole batch.
     """
     adapter.common_seed_variables(make=True)  # Keras would make it in the trace
     found: dict[int, Traced] = {}
@@ -63,13 +66,19 @@ def trace(model: Any, x_spec: Any) -> Trace:
         patch = Patch([(recorder.graph, adapter.layer_graph_runner(), recorder.run)])
         patch.apply()
         try:
-            graph = _graph_of(functools.partial(model, training=training), x_spec)
+            with without_lengths():
+                graph = _graph_of(functools.partial(model, training=training), x_spec)
         finally:
             patch.revert()
         refuse_noise(model, graph)
         _refuse_foreign_state(model, graph)
         added[training] = recorder.places_of_losses()
     return Trace(found, added)
+
+
+def without_lengths() -> AbstractContextManager[None]:
+    """Context in which a layer that pads to the longest sample of its batch, for example, is refused."""
+    return agreement.refused("of which a pipeline computes one micro-batch after the other")
 
 
 class _Recorder:

@@ -109,7 +109,7 @@ def broadcast_variables(variables: Any, root: int = 0) -> None:
 
     Raises:
         TypeError: something is not a variable. InvalidArgumentError: there is no such rank. MismatchError: the ranks'
-        variables differ. PeerLostError, DeadlineError: a rank is missing.
+        variables differ. UnsupportedError: in a graph of TensorFlow 1. PeerLostError, DeadlineError: a rank is missing.
 
     Examples:
         >>> optimizer.build(model.trainable_variables)
@@ -121,6 +121,10 @@ def broadcast_variables(variables: Any, root: int = 0) -> None:
         raise InvalidArgumentError(f"root is {root}: the job has ranks 0 to {runtime.get_size() - 1}")
     if tf.executing_eagerly():
         weights.broadcast(flat, root)
+    elif not context.graph().building_function:
+        raise UnsupportedError(
+            "tnt.broadcast_variables in a graph of TensorFlow 1 would do nothing: call it eagerly or inside a tf.function"
+        )
     elif runtime.get_size() > 1:
         _broadcast_in_graph(flat, root)
 

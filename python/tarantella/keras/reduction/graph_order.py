@@ -42,6 +42,20 @@ def after_last() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def apart() -> Iterator[None]:
+    """Collectives that are added in this context have an order among themselves, and none with others of the graph.
+
+    For what a session of TensorFlow 1 runs by itself: earlier ones would run with it, and it with each later one.
+    """
+    graph, before = context.graph(), last_outputs()
+    setattr(graph, _LAST, [])
+    try:
+        yield
+    finally:
+        setattr(graph, _LAST, before)
+
+
 def outputs_before(attachment: int) -> list[tf.Tensor]:
     """The outputs that a reducer's step must wait for: if the graph has a step of this reducer already, that step's end."""
     graph = context.graph()

@@ -8,7 +8,7 @@ at the end. All sums are taken in the tree of `shards`, so all ranks have the sa
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, cast
 
 import tensorflow as tf
@@ -23,6 +23,7 @@ from tarantella.keras.reduction.reducer import WIRE_OWN, Spec
 from tarantella.keras.reduction.registry import ReducerRegistry
 from tarantella.keras.reproducible import options
 from tarantella.keras.reproducible.shard_state import ShardState, random_states
+from tarantella.keras.reproducible.sharded_lengths import LengthsNeeded, ShardedLengths
 from tarantella.keras.reproducible.sharded_reduction import ShardedGradients, ShardedMetrics, widened
 from tarantella.keras.reproducible.sharded_step import DivisorsNeeded, ShardedStep
 from tarantella.keras.reproducible.shards import TreeSum
@@ -31,7 +32,9 @@ from tarantella.keras.xla import operations
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
+    from tarantella.keras.lengths.decision import Combination
     from tarantella.keras.step.patch import Attribute
 
 Shards = list[tuple[Any, split.Share]]
@@ -65,7 +68,9 @@ class ReproducibleHooks(StepHooks):
         step = ShardedStep()
         of_shards = ShardedGradients(model, reducers, step, observe_gradients), ShardedMetrics(model, reducers, step)
         super().__init__(model, reducers, step, *of_shards)
-        self._needs_divisors = False  # whether a loss asked for a number that only all shards together tell
+        self._lengths_of_batch = ShardedLengths()
+        self._needs_lengths = False  # whether a layer asked for a length that only all shards together tell
+        self._needs_divisors = False  # whether a loss asked for such a number
         self._n_operations_at_update: int | None = None  # in the graph, up to the end of the optimizer's step
 
     def _train_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -79,17 +84,29 @@ class ReproducibleHooks(StepHooks):
             shards = self._unpacked(element)
             with self._step.began_with(ShardState(self._model, training)):
                 try:
-                    if not self._needs_divisors:
+                    while True:
                         try:
-                            return self._run(original, shards, training)
+                            return self._run_with_needs(original, shards, training)
+                        except LengthsNeeded:
+                            self._needs_lengths = True
                         except DivisorsNeeded:
                             self._needs_divisors = True
-                    self._step.set_divisors(self._divisors_of_all(original, shards, training))
-                    return self._run(original, shards, training)
                 finally:
                     self._forget_batch()
 
         return step
+
+    def _run_with_needs(self, original: Callable[[Any], Any], shards: Shards, training: bool) -> Any:
+        """`_run`, after what it needs of all shards was found in them.
+
+        Raises:
+            LengthsNeeded, DivisorsNeeded: it needs more.
+        """
+        known = self._lengths_of_all(original, shards, training) if self._needs_lengths else nullcontext()
+        with known:
+            if self._needs_divisors:
+                self._step.set_divisors(self._divisors_of_all(original, shards, training))
+            return self._run(original, shards, training)
 
     def _forget_batch(self) -> None:
         self.gradients.forget_batch()
@@ -151,6 +168,28 @@ class ReproducibleHooks(StepHooks):
         reducer = self.reducers.reducer("averages", gradients.specs(variables), variables)
         reduced = reducer.reduce([widened(t) for t in tensors], weight)
         return [tf.cast(r, t.dtype) for r, t in zip(reduced, tensors, strict=True)]
+
+    def _lengths(self, share: split.Share) -> AbstractContextManager[None]:
+        return self._lengths_of_batch.running(share)
+
+    def _lengths_of_all(self, original: Callable[[Any], Any], shards: Shards, training: bool) -> AbstractContextManager[None]:
+        """The context in which layers get the lengths of the batch."""
+        combinations: list[Combination] = []
+
+        def lengths(batch: Any, share: split.Share) -> list[tf.Tensor]:
+            self._step.is_last = False
+            collecting = self._lengths_of_batch.collecting(), self._step.collecting_divisors()
+            with collecting[0] as found, collecting[1], self._running_shard(share, training):
+                original(batch)
+            combinations[:] = found.combinations
+            return found.own
+
+        of_shards, compute = [], _traced_once(lengths)
+        for place, (batch, share) in enumerate(shards):
+            with _data_of(batch):
+                self._step.state.begin_shard(self._division.own[place])
+            of_shards.append(compute(batch, share))
+        return self._lengths_of_batch.given(of_shards, combinations)
 
     def _divisors_of_all(self, original: Callable[[Any], Any], shards: Shards, training: bool) -> list[tf.Tensor]:
         """The sums over all shards of the numbers that losses divide by."""

@@ -13,7 +13,7 @@ from tarantella.keras.reduction import collectives
 from tarantella.keras.step.losses import LossKinds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tarantella.keras.data.split import Share
 
@@ -28,7 +28,9 @@ class CurrentStep:
     def __init__(self) -> None:
         self.is_training = False
         self.loss_kinds = LossKinds()
+        self.weight_of_gradients: Callable[[], tf.Tensor] = self.weight  # with which those of ranks are added up
         self.may_be_empty = True  # whether this rank's share of a batch can be empty
+        self.given: Sequence[tf.data.Dataset] = ()  # the datasets of which the batches are, while they are known
         self._share: Share | None = None
         self._total_samples: tf.Tensor | None = None
         self._before: dict[int, tf.Tensor] = {}  # the values of variables when the step began, by id, while it may be empty

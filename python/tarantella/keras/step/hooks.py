@@ -11,25 +11,25 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tarantella.keras import adapter, context
 from tarantella.keras.data import gather, split
+from tarantella.keras.lengths import agreement
 from tarantella.keras.reduction import autotune
 from tarantella.keras.reduction.reducer import WIRE_DEFAULT
 from tarantella.keras.reduction.registry import ReducerRegistry
-from tarantella.keras.step import accumulation, losses, moving_statistics, noise, normalization
+from tarantella.keras.step import accumulation, batch_sums, losses, moving_statistics, noise, normalization
 from tarantella.keras.step.accumulation import OptimizerHooks
 from tarantella.keras.step.added_losses import AddedLosses
 from tarantella.keras.step.current_step import CurrentStep
-from tarantella.keras.step.forward_trial import ForwardTrial
 from tarantella.keras.step.gradient_reduction import GradientReduction
-from tarantella.keras.step.loss_trial import LossTrial
 from tarantella.keras.step.metric_reduction import MetricReduction
 from tarantella.keras.step.patch import Patch
-from tarantella.keras.step.step_trial import StepTrial
 from tarantella.keras.xla import operations
 from tarantella.keras.xla.segments import CompiledCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
+
+    import tensorflow as tf
 
     from tarantella.keras.reduction.autotune import Autotune
     from tarantella.keras.reduction.bucket_hook import PackedBucket
@@ -55,8 +55,7 @@ class StepHooks:
     Attributes:
         reducers: all reducers of the model.
         gradients: reduces the gradients of its steps.
-        loss_trial, added_losses, forward_trial, step_trial: find out before the first step how losses, outputs and gradients
-            are made of those of a batch's parts.
+        loss_kinds: how losses and gradients are made of those of a batch's parts, which trials find out.
         sharding: spreads the state of the model's optimizers over ranks; None if each rank holds all of it.
         held_state: the variables in a checkpoint, if each rank holds some of the model's only (`PipelineState`); else None.
         autotune: tries fusion thresholds while `fit` trains; None if it is not asked for.
@@ -75,10 +74,8 @@ class StepHooks:
     ) -> None:
         self.reducers = reducers
         self.gradients = gradients
-        self.loss_trial = LossTrial(model, step.loss_kinds)
-        self.step_trial = StepTrial(model, step.loss_kinds, self.reproducible)
+        self.loss_kinds = step.loss_kinds
         self.added_losses = AddedLosses(model, step.loss_kinds)
-        self.forward_trial = ForwardTrial(model)
         self.sharding: Sharding | None = None
         self.held_state: Any = None
         self.autotune: Autotune | None = None
@@ -137,18 +134,20 @@ class StepHooks:
     # -------------------------------------------------------------------------------------------- installation
 
     @contextmanager
-    def installed(self, may_be_empty: bool) -> Iterator[None]:
+    def installed(self, datasets: Sequence[tf.data.Dataset]) -> Iterator[None]:
         """In this context the model has the hooks.
 
-        may_be_empty: whether this rank's part of a batch may have no sample.
+        datasets: the data of the method. Without it, this rank's part of a batch may be empty.
         """
         with self.suspended():  # a callback of `fit` may evaluate, for example
-            self._step.may_be_empty = may_be_empty
+            self._step.may_be_empty = not datasets or any(map(split.may_be_empty, datasets))
+            self._step.given = datasets
             self._apply(Patch(self._attributes()))
             try:
                 yield
             finally:
                 self._revert()
+                self._step.given = ()
 
     def _attributes(self) -> list[Attribute]:
         model = self._model
@@ -160,10 +159,21 @@ class StepHooks:
             *self._metrics.hooks(),
             *normalization.hooks(model),
             *self.added_losses.hooks(self._step),
+            *self._hooks_of_own_loss(),
             *adapter.loss_hooks(model, lambda loss: losses.across_ranks(loss, self._step)),
             *(hook for optimizer in adapter.held_optimizers(model) for hook in self._optimizer_hooks(optimizer)),
             *([] if self._compiled is None else self._compiled.functions()),
         ]
+
+    def _hooks_of_own_loss(self) -> Iterator[Attribute]:
+        kinds, step = self._step.loss_kinds, self._step
+        if kinds.own_by_sums:
+            yield from batch_sums.hooks(
+                self._model,
+                "compute_loss",
+                lambda: kinds.own_by_sums.get("train_step" if step.is_training else "test_step"),
+                step,
+            )
 
     def _optimizer_hooks(self, optimizer: Any) -> list[Attribute]:
         hooks = OptimizerHooks(optimizer, self.gradients, self.reproducible).functions()
@@ -176,16 +186,16 @@ class StepHooks:
     @contextmanager
     def suspended(self) -> Iterator[None]:
         """In this context the model is the plain one, also while it is trained."""
-        patch, may_be_empty = self._patch, self._step.may_be_empty
-        if patch is None:
+        of_data = self._step.may_be_empty, self._step.given
+        if self._patch is None:
             yield
             return
         self._revert()
         try:
             yield
         finally:
-            self._apply(patch)
-            self._step.may_be_empty = may_be_empty
+            self._apply(Patch(self._attributes()))  # a trial may have found more
+            self._step.may_be_empty, self._step.given = of_data
 
     def original(self, name: str) -> Callable[..., Any]:
         """A method of the plain model, whatever hooks are installed now."""
@@ -249,8 +259,12 @@ class StepHooks:
         self._metrics.begin_step()
         self.added_losses.begin_step()
         compiled = nullcontext() if self._compiled is None else self._compiled.step(training)
-        with self._step.running(share, training), compiled, self.noise():
+        with self._step.running(share, training), compiled, self.noise(), self._lengths(share):
             yield
+
+    def _lengths(self, share: split.Share) -> AbstractContextManager[None]:
+        """The context in which layers get the lengths of the whole batch, of which this is a part."""
+        return agreement.on_its_own() if self._step.counts_alone() else agreement.by_ranks(share.samples)
 
     def noise(self) -> AbstractContextManager[None]:
         """The context in which a step draws its random numbers: each rank's own, or each shard's."""
@@ -291,7 +305,7 @@ class StepHooks:
     def _predict_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def predict_step(element: Any) -> Any:
             ((batch, share),) = split.unpack(adapter.unpack_batch(element) if self._is_single_batch else element)
-            with noise.noise_by_rank():  # in shards it is not, in reproducible mode either
+            with noise.noise_by_rank(), agreement.by_ranks(share.samples):  # in shards it is not, in reproducible mode either
                 return gather.with_sizes(original(batch), share)
 
         return predict_step
@@ -311,7 +325,9 @@ def create_hooks(
     wire_dtype = gradient_dtype or WIRE_DEFAULT
     reducers = ReducerRegistry(optimizer_names(model), wire_dtype, bucket_hook, fusion_threshold)
     step = CurrentStep()
+    step.loss_kinds.may_use_sums = True
     gradients = GradientReduction(model, reducers, step, observe_gradients)
+    step.weight_of_gradients = gradients.weight
     return StepHooks(model, reducers, step, gradients, MetricReduction(model, reducers, step))
 
 

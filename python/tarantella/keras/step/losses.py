@@ -20,23 +20,35 @@ from tarantella.keras.reduction import rows as rows_of_ranks
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tarantella.keras.step.batch_sums import BatchSums
+
 
 @dataclass
 class LossKinds:
-    """The results of trials (`loss_trial`, `step_trial`), by the ids of losses. A loss without one is a mean over samples."""
+    """The results of trials (`keras/trial`), by the ids of losses. A loss without one is a mean over samples."""
 
     summed: set[int] = field(default_factory=set)
     """They return one number, which is a sum over samples."""
+    by_sums: dict[int, BatchSums] = field(default_factory=dict)
+    """They are made of sums over samples, as a sum over weights divided by that of the weights: ranks add up the sums."""
     gathered: set[int] = field(default_factory=set)
     """They couple samples, and shall be computed from those of all ranks."""
     summed_added: set[tuple[bool, int, int]] = field(default_factory=set)
     """Calls of `add_loss` that add a sum: whether in training, the id of the layer, the number of the call."""
+    added_by_sums: dict[bool, BatchSums] = field(default_factory=dict)
+    """The same of what the model's layers add by `add_loss`, in training and not."""
+    own_by_sums: dict[str, BatchSums] = field(default_factory=dict)
+    """The same of the model's own `compute_loss` in a step, ``"train_step"`` or ``"test_step"``."""
+    may_use_sums: bool = False
+    """Whether ranks compute their part of a batch at once, so that they can add up sums inside of a loss."""
     summed_gradients: bool = False
     """The gradients of a training step of the user's own are sums over samples."""
     reduced_at_tape: bool = False
     """Such a step computes with its gradients before an optimizer gets them: ranks reduce them where its tapes make them."""
     noise_in_gradients: bool = False
     """It draws random numbers after that: its optimizers get what rank 0 makes of the gradients."""
+    gathered_metrics: set[int] = field(default_factory=set)
+    """Metrics, by their ids, that couple samples: they see those of all ranks."""
     summed_updates: set[tuple[str, int, int]] = field(default_factory=set)
     """Calls that give a metric a sum: the step ("train_step" or "test_step"), the id of the metric, the number of the call."""
     summed_logs: set[tuple[str, int]] = field(default_factory=set)
@@ -50,6 +62,10 @@ class PartOfBatch(Protocol):
 
     def weight(self) -> tf.Tensor:
         """The part that these samples are of the batch."""
+
+    @property
+    def weight_of_gradients(self) -> Callable[[], tf.Tensor]:
+        """Gives the factor with which the gradients of these samples are added to those of the others."""
 
     def counts_alone(self) -> bool:
         """Whether these samples are a batch of their own."""
@@ -65,6 +81,10 @@ def across_ranks(loss: Any, step: PartOfBatch) -> Callable[..., tf.Tensor]:
     """A function like the loss of Keras: the sum over ranks of its results, weighted by samples, is the global loss."""
 
     def scaled(y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
+        sums = step.loss_kinds.by_sums.get(id(loss))
+        if sums is not None:
+            with sums.over_ranks(step):
+                return loss(y_true, y_pred, sample_weight)
         total = step.total() if id(loss) in step.loss_kinds.gathered else None
         if total is not None:
             return loss(*(of_all_ranks(tensors, total) for tensors in (y_true, y_pred, sample_weight)))
@@ -87,7 +107,8 @@ def across_ranks(loss: Any, step: PartOfBatch) -> Callable[..., tf.Tensor]:
 def of_all_ranks(tensors: Any, total: tf.Tensor) -> Any:
     """The rows of all ranks, of which rank r of n has ``batch[r::n]``, in the order of the batch. Masks go with them."""
     size = runtime.get_size()
-    order = tf.math.invert_permutation(tf.concat([tf.range(rank, total, size, tf.int64) for rank in range(size)], 0))
+    begins = [tf.minimum(tf.constant(rank, tf.int64), total) for rank in range(size)]  # a small batch has no row for some ranks
+    order = tf.math.invert_permutation(tf.concat([tf.range(begin, total, size, tf.int64) for begin in begins], 0))
 
     def gathered(tensor: Any) -> Any:
         if not tf.is_tensor(tensor):
@@ -103,7 +124,7 @@ def of_all_ranks(tensors: Any, total: tf.Tensor) -> Any:
 def refuse_unreduced(model: Any) -> None:
     """Refuses a loss that gives one number for each sample: it has no mean over the global batch.
 
-    A training step of the user's own may reduce it in any way: the step is tried as a whole (`step_trial`).
+    A training step of the user's own may reduce it in any way: the step is tried as a whole (`trial/own_step`).
 
     Raises:
         UnsupportedError: its reduction is ``None`` or ``"none"``.

@@ -13,7 +13,7 @@ from tarantella.keras import adapter
 from tarantella.keras.reduction import collectives as tensor_collectives
 from tarantella.keras.reduction import gradients
 from tarantella.keras.reduction.reducer import Spec
-from tarantella.keras.step import losses, metric_check
+from tarantella.keras.step import batch_check, losses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
     from tarantella.keras.step.current_step import CurrentStep
     from tarantella.keras.step.patch import Attribute
 
-OTHER_BATCH = (  # also the words of a pipeline
-    "the ranks took parts of different batches in this step: every rank must build the same dataset in the same order "
-    "(give a seed to whatever is random in it: shuffle, map, the generator of NumPy)"
-)
 _OTHER_PROPORTION = (
     "the batches of each rank have tensors of several sizes, in other proportions on other ranks: a rank counts by the samples "
     "of its first tensor, which would be wrong for the others. Give all ranks the same batch sizes, with drop_remainder=True"
@@ -57,7 +53,7 @@ class MetricReduction:
             *(
                 (m, "update_state", self._update_by_all(m.update_state))
                 for m in adapter.given_metrics(self._model)
-                if metric_check.couples_samples(m)
+                if id(m) in self._step.loss_kinds.gathered_metrics
             ),
             *((m, "result", self._recorded_result(m, m.result)) for m in self._model.metrics),
         ]
@@ -117,7 +113,7 @@ class MetricReduction:
 
     def with_sums_scaled(self, name: str, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """The step of this name; numbers in its logs that are sums over samples are scaled so that their mean is right."""
-        summed = self._step.loss_kinds.summed_logs
+        summed = self._step.loss_kinds.summed_logs  # which a trial fills before the step is traced
 
         def step(batch: Any) -> Any:
             logs = original(batch)
@@ -126,7 +122,7 @@ class MetricReduction:
             leaves = [self._as_mean(v) if (name, i) in summed else v for i, v in enumerate(tf.nest.flatten(logs))]
             return tf.nest.pack_sequence_as(logs, leaves)
 
-        return step if any(of_step == name for of_step, _ in summed) else original
+        return step
 
     def _recorded_result(self, metric: Any, original: Callable[[], Any]) -> Callable[[], Any]:
         """Remembers which tensors are results of the metric, to know them in the logs of a user's own training step."""
@@ -193,7 +189,9 @@ class MetricReduction:
         specs.append(Spec("fingerprint of the batch", size, "int64"))
         *sums, fingerprints = self._reducers.reducer("metrics", specs, variables).reduce([*states, fingerprints])
         is_same = tf.reduce_all(fingerprints == fingerprints[0])
-        problem = _OTHER_PROPORTION if self._step.share.total is None else OTHER_BATCH
-        check = tf.debugging.Assert(is_same, [mark("TNT_MISMATCH", problem), fingerprints], summarize=size)
-        with tf.control_dependencies([check] if check is not None else []):
+        if self._step.share.total is None:
+            checks = [tf.debugging.Assert(is_same, [mark("TNT_MISMATCH", _OTHER_PROPORTION)])]
+        else:
+            checks = batch_check.checked(is_same, self._step.share, lambda: self._step.given)
+        with tf.control_dependencies([check for check in checks if check is not None]):
             return [tf.identity(s) for s in sums]

@@ -14,7 +14,6 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.keras import adapter
 from tarantella.keras.reduction import weights
-from tarantella.keras.step import trial
 
 _warned: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()  # the variables, for each model
 
@@ -25,7 +24,7 @@ def average(model: Any) -> None:
     differing = weights.average(adapter.moving_statistics(model))
     known = {id(adapter.unwrap(variable)) for variable in (*adapter.weights(model), *adapter.metric_variables(model))}
     # Keras 3 does not count TensorFlow's variables among the weights
-    others = [v for v in trial.attributes_of(layers) if isinstance(v, tf.Variable) and id(v) not in known]
+    others = [v for v in adapter.attributes_of(layers) if isinstance(v, tf.Variable) and id(v) not in known]
     differing += weights.differing(others)
     usual = {id(weight) for weight in of_batch_normalization(model)}
     paths = {adapter.path(variable) for variable in differing if id(variable) not in usual}

@@ -205,6 +205,8 @@ def _draw(draw: Draw) -> Any:
 def _constant(draw: Draw) -> Any:
     """A constant of the draw's shape: 0.7, or the integer as far between the limits."""
     arguments = draw.arguments
+    if draw.is_shuffle:  # another order, and one that a part of the samples has as well
+        return tf.reverse(arguments["value" if "value" in arguments else "input"], [0])
     if not draw.has_plain_numbers:
         raise context.RefusedInTrial(f"it draws random numbers by {draw.operation}")
     if "minval" in arguments:

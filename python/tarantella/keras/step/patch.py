@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 Attribute = tuple[Any, str, Any]
 """An object, the name of one of its attributes, and the value that the attribute is to have."""
@@ -31,3 +32,14 @@ class Patch:
                 object.__delattr__(owner, name)
             else:
                 object.__setattr__(owner, name, value)
+
+
+@contextmanager
+def patched(attributes: Callable[[], Iterable[Attribute]]) -> Iterator[None]:
+    """Context in which objects have these attributes, which are asked for when it is entered."""
+    patch = Patch([*attributes()])
+    patch.apply()
+    try:
+        yield
+    finally:
+        patch.revert()

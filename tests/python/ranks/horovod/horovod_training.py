@@ -128,6 +128,21 @@ def passes() -> dict[str, float]:
 
 
 @check
+def iterations() -> list[Any]:
+    """Legacy Keras: each batch counts, so that a schedule of the rate runs by batches as it does without passes."""
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay([1, 3], [1.0, 10.0, 100.0])
+    optimizer = hvd.DistributedOptimizer(
+        keras.optimizers.SGD(schedule), backward_passes_per_step=2, average_aggregated_gradients=True
+    )
+    weight, counts = tf.Variable([0.0]), []
+    step = tf.function(lambda: optimizer.apply_gradients([(tf.constant([1.0]), weight)]))
+    for _ in range(5):
+        step()
+        counts.append(int(optimizer.iterations))
+    return [counts, float(weight[0])]
+
+
+@check
 def local_layers() -> list[bool]:
     trained = model()
     first = trained.layers[0]

@@ -1,4 +1,4 @@
-"""`import tarantella.horovod.tensorflow.keras as hvd`: Horovod for Keras, whose collectives take and give NumPy arrays."""
+"""`import tarantella.horovod.tensorflow.keras as hvd`: Horovod for Keras, whose collectives give tensors."""
 
 from typing import Any
 
@@ -13,10 +13,6 @@ from tarantella.keras import adapter as _adapter
 __all__ = sorted({*_hvd.__all__, "callbacks", "elastic", "load_model"})
 
 
-def _value(tensor: Any) -> Any:
-    return tensor.numpy() if tf.executing_eagerly() else tensor
-
-
 def allreduce(
     value: Any,
     name: str | None = None,
@@ -28,24 +24,25 @@ def allreduce(
     process_set: Any = _hvd.global_process_set,
 ) -> Any:
     """The reduction of a number, array or tensor over ranks."""
-    return _value(_hvd.allreduce(value, average, "", "", compression, op, prescale_factor, postscale_factor, name, process_set))
+    return _hvd.allreduce(value, average, "", "", compression, op, prescale_factor, postscale_factor, name, process_set)
 
 
 def allgather(value: Any, name: str | None = None, process_set: Any = _hvd.global_process_set) -> Any:
     """All ranks' rows one after another."""
-    return _value(_hvd.allgather(value, name, process_set=process_set))
+    return _hvd.allgather(value, name, process_set=process_set)
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None, process_set: Any = _hvd.global_process_set) -> Any:
-    """The value of `root_rank`, on all ranks."""
-    return _value(_hvd.broadcast(value, root_rank, name, process_set=process_set))
+    """The value of `root_rank`, on all ranks. A number of Python's becomes int64, as `fit` of legacy Keras takes its epochs."""
+    given = tf.constant(value, tf.int64) if type(value) is int else value
+    return _hvd.broadcast(given, root_rank, name, process_set=process_set)
 
 
 def reducescatter(
     value: Any, name: str | None = None, op: Any = Average, process_set: Any = _hvd.global_process_set, **scales: float
 ) -> Any:
     """This rank's rows of the reduction."""
-    return _value(_hvd.reducescatter(value, op=op, name=name, process_set=process_set, **scales))
+    return _hvd.reducescatter(value, op=op, name=name, process_set=process_set, **scales)
 
 
 def load_model(

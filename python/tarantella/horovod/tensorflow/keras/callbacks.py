@@ -8,6 +8,7 @@ import numpy as np
 
 from tarantella import runtime
 from tarantella.horovod.common.process_sets import ProcessSet, global_process_set
+from tarantella.horovod.tensorflow import graphs
 from tarantella.horovod.tensorflow.collectives import Average, allreduce
 from tarantella.horovod.tensorflow.functions import broadcast_variables
 from tarantella.keras.adapter import keras, learning_rates, optimizer_variables
@@ -15,12 +16,15 @@ from tarantella.keras.adapter import keras, learning_rates, optimizer_variables
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_TRAIN_EAGERLY = "let Keras train in TensorFlow 2, without tf.compat.v1.disable_eager_execution"
+
 
 class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignore[misc]
     """Gives all ranks the weights of `root_rank` before training, and the optimizer's state after the first batch."""
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
         super().__init__()
+        graphs.refuse(type(self).__name__, _TRAIN_EAGERLY)
         self._root = root_rank
         self._local = {id(variable) for variable in local_variables or ()}
         self._done = False
@@ -40,15 +44,21 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
 
 
 class MetricAverageCallback(keras.callbacks.Callback):  # type: ignore[misc]
-    """Replaces the metrics of an epoch by their means over the ranks. Put it before callbacks that use them."""
+    """Replaces the metrics of an epoch by their means over the ranks. Put it before callbacks that use them.
+
+    Args:
+        device: ignored.
+        process_set: over its ranks; those outside of it keep theirs.
+    """
 
     def __init__(self, device: str = "", process_set: ProcessSet = global_process_set) -> None:
         super().__init__()
+        graphs.refuse(type(self).__name__, _TRAIN_EAGERLY)
         self._process_set = process_set
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         names = sorted(logs or {})
-        if logs and names:
+        if logs and names and self._process_set.group().contains_global_rank(runtime.get_rank()):
             values = np.array([float(logs[name]) for name in names], np.float64)
             means = allreduce(values, op=Average, name=f"metrics {' '.join(names)}"[:90], process_set=self._process_set)
             logs.update(zip(names, map(float, means.numpy()), strict=True))

@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 ALL_ELEMENTS = "the number of all elements"
 NO_DIVISOR = "nothing"
 
-_PER_SAMPLE = (
-    *("mean_squared_error", "mean_absolute_error", "mean_absolute_percentage_error", "mean_squared_logarithmic_error"),
-    *("huber", "log_cosh", "poisson", "kl_divergence", "hinge", "squared_hinge", "categorical_hinge", "cosine_similarity"),
-    *("binary_crossentropy", "categorical_crossentropy"),
-)
-
 
 def loss_and_elements(
     loss: Any, call: Callable[..., Any], y_true: Any, y_pred: Any, sample_weight: Any
@@ -48,20 +42,9 @@ def loss_and_elements(
     return value, elements[-1], tf.math.logical_and(masks[0], masks[-1]) if masks else None
 
 
-def is_computed_per_sample(loss: Any, y_true: Any, y_pred: Any) -> bool:
-    """Whether this is a loss of Keras that computes each sample's number from that sample alone, of tensors with these specs.
-
-    Keras keeps a loss's arguments, such as the axis, in a private attribute.
-    """
-    function, axis = getattr(loss, "fn", None), getattr(loss, "_fn_kwargs", {}).get("axis", -1)
-    if not is_builtin(loss) or axis != -1 or not all(isinstance(spec, tf.TensorSpec) for spec in (y_true, y_pred)):
-        return False
-    wanted, found = y_true.shape.rank, y_pred.shape.rank
-    if wanted is None or found is None or found < 2:
-        return False
-    if function is keras.losses.sparse_categorical_crossentropy:
-        return bool(wanted == found - 1 or (wanted == found and y_true.shape[-1] == 1))
-    return wanted == found and any(function is getattr(keras.losses, name, None) for name in _PER_SAMPLE)
+def is_builtin_loss(loss: Any) -> bool:
+    """Whether the loss is Keras' own, or one that Keras made of a function of its own."""
+    return is_builtin(loss) and is_builtin_function(getattr(loss, "fn", keras))
 
 
 def divisor_of_mean(mask: Any) -> Any:
@@ -81,7 +64,7 @@ def is_metric_of_function(metric: Any) -> bool:
 
 def is_builtin_function(function: Any) -> bool:
     """Whether Keras defines the function."""
-    return str(getattr(function, "__module__", "")).partition(".")[0] in ("keras", "tf_keras")
+    return str(getattr(function, "__module__", "keras")).partition(".")[0] in ("keras", "tf_keras")
 
 
 def metric_results(model: Any) -> dict[int, list[Any]]:

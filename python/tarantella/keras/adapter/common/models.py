@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import types
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -104,7 +105,7 @@ def metric_variables(model: Any) -> list[Any]:
 
 def dtype_of(variable: Any) -> str:
     """The name of the variable's element type: ``"float32"``."""
-    return str(tf.as_dtype(variable.dtype).name)
+    return str(tf.as_dtype(variable.dtype).base_dtype.name)
 
 
 def is_jit_compiled(model: Any) -> bool:
@@ -142,38 +143,17 @@ def is_builtin(value: Any) -> bool:
     return type(value).__module__.partition(".")[0] in ("keras", "tf_keras")
 
 
-def may_couple_samples(model: Any) -> bool:
-    """Whether a layer of the model is not known to compute each sample from that sample alone.
-
-    Those are layers whose class is none of Keras', functions and operations in their place, and those that work along the
-    first axis.
-    """
-    return any(_is_unknown(layer) or _works_along_batch(layer) or _has_operations(layer) for layer in layers_of(model))
+def runs_eagerly(model: Any) -> bool:
+    """Whether the model's steps are best run eagerly: legacy Keras rewrites the calls of layers in a graph."""
+    return bool(LEGACY or model.run_eagerly)
 
 
-_FUNCTIONS = {
-    "Lambda",
-    "TFOpLambda",
-    "ClassMethod",
-    "InstanceMethod",
-    "InstanceProperty",
-    "SlicingOpLambda",
-    "TorchModuleWrapper",
-}
-
-
-def _is_unknown(layer: Any) -> bool:
-    return not is_builtin(layer) or type(layer).__name__ in _FUNCTIONS
-
-
-def _works_along_batch(layer: Any) -> bool:
-    axes = [getattr(layer, name, None) for name in ("axis", "axes")]
-    return any(0 in (axis if isinstance(axis, (list, tuple)) else (axis,)) for axis in axes)
-
-
-def _has_operations(layer: Any) -> bool:
-    """Whether it is a functional model with operations of `keras.ops` between its layers."""
-    return any(not isinstance(operation, keras.layers.Layer) for operation in getattr(layer, "operations", []))
+def layers_with_calls(model: Any) -> list[Any]:
+    """The model, all layers in it, and the operations between layers that functional models of Keras 3 have."""
+    found = {id(layer): layer for layer in layers_of(model)}
+    for layer in list(found.values()):
+        found.update((id(operation), operation) for operation in getattr(layer, "operations", []))
+    return list(found.values())
 
 
 def new_train_function(model: Any) -> Any:
@@ -244,3 +224,18 @@ def share_initial_epoch(model: Any, of_master: Callable[[list[int]], list[int]])
         return tuple(of_master([int(number) for number in original(*args)]))
 
     object.__setattr__(model, name, counters)
+
+
+def with_global(function: Callable[..., Any], name: str, **attributes: Any) -> Callable[..., Any]:
+    """A copy of a function, for which an object that its module knows by this name has other attributes."""
+    known = {**function.__globals__, name: _Changed(function.__globals__.get(name), attributes)}
+    return types.FunctionType(function.__code__, known, function.__name__, function.__defaults__, function.__closure__)
+
+
+class _Changed:
+    def __init__(self, original: Any, attributes: dict[str, Any]) -> None:
+        self._original = original
+        self.__dict__.update(attributes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)

@@ -60,7 +60,7 @@ def batch_of(x: Any, y: Any, sample_weight: Any, class_weight: Any) -> Any:
             raise ValueError("sample_weight and class_weight cannot be given together")
         sample_weight = data_adapter_utils.class_weight_to_sample_weights(y, class_weight)
     packed = data_adapter_utils.pack_x_y_sample_weight(x, y, sample_weight)
-    return keras.tree.map_structure(tf.convert_to_tensor, packed)
+    return keras.tree.map_structure(lambda leaf: leaf if tf.is_tensor(leaf) else tf.convert_to_tensor(leaf), packed)
 
 
 def pack_batch(part: Any) -> Any:

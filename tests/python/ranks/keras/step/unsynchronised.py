@@ -212,6 +212,65 @@ def other_batches() -> list[str]:
     return raised(fit, compiled(tnt.Model(plain())), other)
 
 
+def fit_on(inputs: Any, targets: Any = y, batch: int = 5, **how: Any) -> list[str]:
+    model = tnt.Model(keras.Sequential([keras.Input((4,), name="inputs"), layers.Dense(1)]), **how)
+    return raised(fit, compiled(model), tf.data.Dataset.from_tensor_slices((inputs, targets)).batch(batch))
+
+
+@check
+def other_targets_on_one_rank() -> list[str]:
+    return fit_on({"inputs": x}, y + (RANK == 1))
+
+
+@check
+def another_column_on_one_rank() -> list[str]:
+    return fit_on({"inputs": x + (RANK == 2)})
+
+
+@check
+def another_number_of_samples() -> list[str]:
+    def batches() -> Any:
+        n = 4 if RANK == 1 else 5
+        yield from ((x[i : i + n], y[i : i + n]) for i in (0, 5, 10))
+
+    kinds = (tf.TensorSpec((None, 4)), tf.TensorSpec((None, 1)))
+    return raised(fit, compiled(tnt.Model(plain())), tf.data.Dataset.from_generator(batches, output_signature=kinds))
+
+
+@check
+def another_order_that_was_allowed() -> list[str]:
+    shifted = tf.data.Dataset.from_tensor_slices((x[RANK : 17 + RANK], y[RANK : 17 + RANK]))
+    mapped = shifted.map(lambda a, b: (a, b), num_parallel_calls=2, deterministic=False)
+    return raised(fit, compiled(tnt.Model(plain())), mapped.batch(5))
+
+
+@check
+def before_the_maps() -> list[str]:
+    mapped = tf.data.Dataset.from_tensor_slices((x[:18] + (RANK == 0), y[:18])).map(lambda a, b: (a, b))
+    return raised(fit, compiled(tnt.Model(plain())), mapped.batch(6))
+
+
+@check
+def other_shuffles() -> list[str]:
+    shuffled = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(20, seed=RANK)
+    return raised(fit, compiled(tnt.Model(plain())), shuffled.batch(5))
+
+
+@check
+def other_ragged_rows() -> list[str]:
+    """With the same targets on all ranks."""
+    inputs = keras.Input((None,), dtype="int32", ragged=True)
+    hidden = layers.GlobalAveragePooling1D()(layers.Embedding(9, 2)(inputs))
+    model = compiled(tnt.Model(keras.Model(inputs, layers.Dense(1)(hidden))))
+    rows = tf.RaggedTensor.from_row_lengths(np.arange(20) % (7 + (RANK == 1)), [2, 3] * 4)
+    return raised(fit, model, tf.data.Dataset.from_tensor_slices((rows, y[:8])).batch(4))
+
+
+@check
+def other_batch_on_one_rank() -> list[str]:
+    return raised(compiled(tnt.Model(plain())).train_on_batch, x[:5] + (RANK == 1), y[:5])
+
+
 @check
 def other_batch_size() -> list[str]:
     return raised(fit, compiled(tnt.Model(plain())), tf.data.Dataset.from_tensor_slices((x, y)).batch(5 + RANK))

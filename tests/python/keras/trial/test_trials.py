@@ -12,9 +12,10 @@ from support.launch import RANKS
 pytestmark = pytest.mark.long
 
 
-SCRIPT = RANKS / "keras/step/loss_trial.py"
+SCRIPT = RANKS / "keras/trial/trials.py"
 SHORT = {"TNT_TIMEOUT": "30"}
-LEGACY_TOO = ["summed", "refused", "added", "added_and_coupled", "evaluated", "accepted", "single_batches", "several_outputs"]
+LEGACY_TOO = ["summed", "refused", "gathered_by_itself", "added", "added_and_coupled", "evaluated", "accepted", "in_16_bits"]
+LEGACY_TOO += ["single_batches", "several_outputs"]
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def legacy():
 
 @pytest.fixture(scope="module")
 def on_three():
-    return Findings(3, SCRIPT, env=SHORT, timeout=150, only=["refused"])
+    return Findings(3, SCRIPT, env=SHORT, timeout=150, only=["refused", "gathered_by_itself", "one_sample_each"])
 
 
 @pytest.fixture(params=["keras3", pytest.param("legacy", marks=needs_tf_keras)])
@@ -56,10 +57,22 @@ def test_a_sum_is_summed(found, name):
 
 def test_on_another_number_of_ranks(on_three):
     for on_rank in on_three["refused"]:
-        assert len(on_rank) > 5
+        assert len(on_rank) == 3
         for kind, text in on_rank.values():
             assert kind == "UnsupportedError"
             assert "couples the samples of a batch" in text
+    for name in ("largest", "contrastive"):
+        gathered(on_three["gathered_by_itself"], name)
+
+
+def gathered(of_ranks, name):
+    """A loss that couples samples: it is that of one device, and rank 0 says once what it costs."""
+    same_as_serial([{name: on_rank[name][:2]} for on_rank in of_ranks], name)
+    (said,) = of_ranks[0][name][2]
+    assert "couples the samples of a batch: of 4 samples of the first batch it is" in said or "of 3 samples" in said
+    assert "weighted by samples" in said
+    assert "bytes for it in a step" in said
+    assert "across_ranks=True" in said
 
 
 @pytest.mark.parametrize("name", ["sum", "mean"])
@@ -70,7 +83,7 @@ def test_a_loss_that_a_layer_adds_is_summed_or_not(found, name):
 def test_a_loss_that_a_layer_adds_and_couples_samples_is_refused(found):
     for kind, text in found["added_and_coupled"]:
         assert kind == "UnsupportedError"
-        assert "adds by add_loss couples the samples of a batch: of 3 made-up samples it is" in text
+        assert "adds by add_loss couples the samples of a batch: of 4 samples of the first batch it is" in text
         assert "accept_approximate=True" in text
 
 
@@ -78,44 +91,70 @@ def test_a_model_whose_output_couples_samples_is_refused(keras3):
     for on_rank in keras3["outputs_that_couple"]:
         for kind, text in on_rank:
             assert kind == "UnsupportedError"
-            assert "for a sample depends on the other samples of its batch: of 3 made-up samples it differs by" in text
+            assert "for a sample depends on the other samples of its batch, from the layer" in text
+            assert "samples of the first batch in training it differs by" in text
             assert "accept_approximate=True" in text
 
 
-@pytest.mark.parametrize("name", ["rmse", "ratio", "contrastive", "dice", "masked"])
-def test_a_loss_that_couples_samples_is_refused(found, name):
-    for on_rank in found["refused"]:
-        kind, text = on_rank[name]
+@pytest.mark.parametrize("name", ["largest", "median", "contrastive"])
+def test_a_loss_that_couples_samples_is_gathered(found, name):
+    gathered(found["gathered_by_itself"], name)
+
+
+def test_a_mean_over_words_is_that_of_all_ranks(found):
+    same_as_serial([{"masked": on_rank["masked"][:2]} for on_rank in found["gathered_by_itself"]], "masked")
+
+
+def test_what_is_declared_is_not_tried(keras3):
+    for of_model, of_loss, (kind, text) in keras3["declared"]:
+        assert not of_model
+        assert not of_loss
+        assert kind == "InvalidArgumentError"
+        assert "'independent'" in text
+
+
+def test_mixed_precision_is_compared(found):
+    coupled, independent = found["in_16_bits"][0]
+    assert len(coupled) == 1
+    assert "the loss 'largest' couples" in coupled[0]
+    assert not independent
+
+
+@pytest.mark.parametrize("size", ["keras3", "on_three"])
+def test_ranks_with_one_sample_borrow(request, size):
+    for ours, truth, messages in request.getfixturevalue(size)["one_sample_each"]:
+        np.testing.assert_allclose(ours, truth, rtol=2e-5)
+        assert not messages
+
+
+def test_a_later_batch_is_tried_too(keras3):
+    for ((kind, text),) in keras3["later_epochs"]:
         assert kind == "UnsupportedError"
-        assert "couples the samples of a batch: of 8 made-up samples it is" in text
-        assert "of 5 and 3 of them, weighted by samples" in text
-        for way_out in ("across_ranks=True", "tnt.all_gather", "tnt_distribute_dataset=False", "accept_approximate=True"):
-            assert way_out in text
+        assert "depends on the other samples of its batch" in text
 
 
-@pytest.mark.parametrize("name", ["step", "compute_loss"])
+@pytest.mark.parametrize("name", ["step", "compute_loss", "shuffled"])
 def test_a_step_that_couples_samples_is_refused(found, name):
     for on_rank in found["refused"]:
         kind, text = on_rank[name]
         assert kind == "UnsupportedError"
-        assert "couples the samples of a batch: on 3 made-up samples the gradient of" in text
+        assert "couples the samples of a batch: on samples of the first batch the gradient of" in text
         assert "accept_approximate=True" in text
 
 
-def test_evaluate_refuses_alike(found):
-    for kind, text in found["evaluated"]:
-        assert kind == "UnsupportedError"
-        assert "the loss 'rmse' couples the samples" in text
+def test_evaluate_gathers_alike(found):
+    for ours, truth in found["evaluated"]:
+        assert ours == pytest.approx(truth, rel=1e-5)
 
 
 def test_what_is_accepted_is_warned_of_once(found):
     for of_loss, of_step in found["accepted"]:
         assert len(of_loss) == len(of_step) == 1
-        assert "the loss 'rmse' couples" in of_loss[0]
+        assert "the loss 'largest' couples" in of_loss[0]
         assert "the training step of OwnStep couples" in of_step[0]
 
 
-@pytest.mark.parametrize("name", ["rmse", "dice", "contrastive", "gathered", "gathered in a step"])
+@pytest.mark.parametrize("name", ["largest", "contrastive", "gathered", "gathered in a step"])
 def test_a_loss_of_all_samples_is_exact(keras3, name):
     same_as_serial(keras3["over_all_ranks"], name)
 
@@ -132,18 +171,20 @@ def test_batches_of_each_rank_are_batches(keras3):
 
 def test_no_loss_of_keras_is_refused(keras3):
     for on_rank in keras3["losses_of_keras"]:
-        assert on_rank == [17, []]
+        assert on_rank == []
 
 
 def test_what_cannot_be_compared_is_said_once(keras3):
-    for noise, noise_in_a_step, shuffled, gathers in keras3["not_compared"]:
-        assert [len(said) for said in (noise, noise_in_a_step, shuffled, gathers)] == [1, 1, 2, 1]
-        assert "it draws random numbers" in noise[0]
-        assert "it draws random numbers" in noise_in_a_step[0]
-        assert shuffled[0].startswith("train_step could")
-        assert shuffled[1].startswith("test_step could")
-        assert "it draws random numbers by RandomShuffle" in shuffled[0]
-        assert "it calls tnt.all_gather" in gathers[0]
+    noise, noise_in_a_step, of_gamma, gathers, zero = keras3["not_compared"][0]
+    assert [len(said) for said in (noise, noise_in_a_step, of_gamma, zero)] == [1, 1, 2, 1]
+    assert "a loss draws random numbers" in noise[0]
+    assert "samples='independent'" in noise[0]
+    assert "it draws random numbers" in noise_in_a_step[0]
+    assert of_gamma[0].startswith("train_step could")
+    assert of_gamma[1].startswith("test_step could")
+    assert "it draws random numbers by RandomGamma" in of_gamma[0]
+    assert "it calls tnt.all_gather" in gathers[0]
+    assert "it is zero or not finite" in zero[0]
 
 
 def test_random_numbers_forbid_no_comparison(keras3):
@@ -154,11 +195,9 @@ def test_random_numbers_forbid_no_comparison(keras3):
 
 
 def test_all_losses_that_couple_samples_are_named(found):
-    for kind, text in found["several_outputs"]:
-        assert kind == "UnsupportedError"
-        assert "the loss 'rmse' of the output 'first' couples" in text
-        assert "the loss 'ratio' of the output 'third' couples" in text
-        assert "second" not in text
+    first, third = found["several_outputs"][0]
+    assert "the loss 'largest' of the output 'first' couples" in first
+    assert "the loss 'median' of the output 'third' couples" in third
 
 
 def test_a_step_gets_a_single_batch_as_from_keras(found):
@@ -199,7 +238,7 @@ def test_batches_without_an_axis_of_samples_are_told_of(keras3):
     for error, messages in keras3["no_axis_of_samples"]:
         assert error
         assert len(messages) == 1
-        assert "train_step can be run on 3 made-up samples, and not on 2 or 1 of them" in messages[0]
+        assert "train_step can be run on 2 samples of the first batch, and not on 1 or 1 of them" in messages[0]
         assert "tnt_distribute_dataset=False" in messages[0]
 
 

@@ -17,9 +17,9 @@ import layer_trials  # noqa: F401
 import tarantella as tnt
 from checks import check, log_messages, raised, run
 from tarantella.keras.step import unwrapped_models
-from tarantella.keras.step.loss_trial import LossTrial
 from tarantella.keras.step.losses import LossKinds
-from tarantella.keras.step.step_trial import StepTrial
+from tarantella.keras.trial.trials import Trials
+from tarantella.keras.trial.verdict import Answer
 
 LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
 RANK = tnt.get_rank()
@@ -44,13 +44,13 @@ def tensordot(wanted: Any, found: Any) -> Any:
     return tf.tensordot(wanted - found, wanted - found, 2)
 
 
-def rmse(wanted: Any, found: Any) -> Any:
-    return tf.sqrt(tf.reduce_mean(tf.square(wanted - found)))
-
-
 def ratio(wanted: Any, found: Any) -> Any:
     counted = tf.cast(wanted > 0.1, tf.float32)
     return tf.reduce_sum(tf.square(wanted - found) * counted) / tf.reduce_sum(counted)
+
+
+def largest(wanted: Any, found: Any) -> Any:
+    return tf.reduce_max(tf.square(wanted - found))
 
 
 def masked(wanted: Any, found: Any) -> Any:
@@ -58,6 +58,11 @@ def masked(wanted: Any, found: Any) -> Any:
     of_words = keras.losses.sparse_categorical_crossentropy(wanted, found)
     counted = tf.cast(wanted > 0, of_words.dtype)
     return tf.reduce_sum(of_words * counted) / tf.reduce_sum(counted)
+
+
+def median(wanted: Any, found: Any) -> Any:
+    each = tf.sort(tf.reshape(tf.square(wanted - found), [-1]))
+    return each[tf.size(each) // 2]
 
 
 def contrastive(wanted: Any, found: Any) -> Any:
@@ -82,6 +87,10 @@ def noisy_sum(wanted: Any, found: Any) -> Any:
 
 def shuffled(wanted: Any, found: Any) -> Any:
     return tf.reduce_mean(tf.square(tf.random.shuffle(wanted) - found))
+
+
+def gamma(wanted: Any, found: Any) -> Any:
+    return tf.reduce_mean(tf.square(wanted - found)) * tf.reduce_mean(tf.random.gamma((3,), 1.0))
 
 
 class Subclassed(keras.Model):
@@ -152,10 +161,6 @@ def both(loss: Any, truth: Any = None, **how: Any) -> list[Any]:
     return [ours, None if RANK else trained(truth or loss, **serial, parallel_strategy=tnt.ParallelStrategy.NONE)]
 
 
-def dice() -> Any:
-    return rmse if LEGACY else keras.losses.Dice()
-
-
 @check
 def summed() -> dict[str, Any]:
     return {
@@ -174,14 +179,97 @@ def rmse_of_each(wanted: Any, found: Any) -> Any:
 
 @check
 def refused() -> dict[str, Any]:
-    losses = {"rmse": rmse, "ratio": ratio, "contrastive": contrastive, "dice": dice()}
-    steps = {"step": (ratio, OwnStep), "compute_loss": (rmse, OwnLoss)}
-    found = {name: raised(trained, loss) for name, loss in losses.items()}
+    steps = {"step": (ratio, OwnStep), "compute_loss": (largest, OwnLoss), "shuffled": (shuffled, OwnStep)}
+    return {name: raised(trained, *what) for name, what in steps.items()}
+
+
+@check
+def gathered_by_itself() -> dict[str, Any]:
+    """Losses that couple samples are those of one device, with a warning each."""
+    losses = {"largest": largest, "median": median, "contrastive": contrastive}
+    found: dict[str, Any] = {}
+    for name, loss in losses.items():
+        messages.clear()
+        found[name] = [*both(loss), [message for message in messages if "couples" in message]]
     words = np.arange(SAMPLES * 6, dtype=np.int32).reshape(SAMPLES, 6) % 9
-    model = tnt.Model(keras.Sequential([keras.Input((6,)), keras.layers.Embedding(9, 4), keras.layers.Dense(9, "softmax")]))
-    model.compile("sgd", masked)
-    found["masked"] = raised(model.train_on_batch, words, words)
-    return {**found, **{name: raised(trained, *what) for name, what in steps.items()}}
+    numbers_of: list[dict[str, Any]] = []
+    for strategy in (tnt.ParallelStrategy.DATA, *([] if RANK else [tnt.ParallelStrategy.NONE])):
+        keras.utils.set_random_seed(3)
+        embedding = keras.layers.Embedding(9, 4)
+        net = keras.Sequential([keras.Input((6,)), embedding, keras.layers.Dense(9, "softmax")])
+        model = tnt.Model(net, parallel_strategy=strategy)
+        model.compile("sgd", masked)
+        losses_of_steps = [float(model.train_on_batch(words, words)) for _ in range(3)]
+        evaluated_loss = float(model.evaluate(words, words, verbose=0))
+        numbers_of.append({"losses": losses_of_steps, "evaluated": [evaluated_loss], "last": losses_of_steps[-1:]})
+    found["masked"] = [numbers_of[0], numbers_of[-1] if RANK == 0 else None, []]
+    return found
+
+
+@check
+def declared() -> list[Any]:
+    """What is declared to be independent is not tried: nothing is said, and the mean of the ranks' losses is trained."""
+    found = []
+    for loss, options in ((largest, {"samples": "independent"}), (tnt.independent_samples(lambda a, b: largest(a, b)), {})):
+        messages.clear()
+        trained(loss, **options)
+        found.append([message for message in messages if "couple" in message or "compared" in message])
+    return [*found, raised(tnt.Model, plain(), samples="dependent")]
+
+
+@check
+def in_16_bits() -> list[Any]:
+    """Mixed precision is compared in float32."""
+    found = []
+    for loss in (largest, squares):
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(3)
+        policy = "mixed_bfloat16"
+        dense = [keras.layers.Dense(30, "relu", dtype=policy), keras.layers.Dense(3, dtype=policy)]
+        net = keras.Sequential([keras.Input((4,)), *dense])
+        messages.clear()
+        model = tnt.Model(net)
+        model.compile("sgd", loss)
+        model.fit(data, epochs=1, verbose=0)
+        found.append([message for message in messages if "couples" in message or "compared" in message])
+    return found
+
+
+@check
+def one_sample_each() -> list[Any]:
+    """Ranks with one sample borrow from each other."""
+    messages.clear()
+    model = tnt.Model(plain())
+    model.compile("sgd", largest)
+    history = model.fit(x[:8], y[:8], batch_size=tnt.get_size(), shuffle=False, epochs=1, verbose=0).history["loss"]
+    alone = plain()
+    alone.compile("sgd", largest)
+    with unwrapped_models.internal_call():
+        truth = alone.fit(x[:8], y[:8], batch_size=tnt.get_size(), shuffle=False, epochs=1, verbose=0).history["loss"]
+    return [history, truth, [message for message in messages if "compared" in message]]
+
+
+@check
+def later_epochs() -> list[list[str]]:
+    """A batch of another shape in a later epoch is tried, too."""
+
+    epochs = iter(range(100))
+
+    def lengths() -> Any:
+        length = 4 if next(epochs) < 1 else 6
+        for _ in range(3):
+            yield np.ones((6, length), np.float32) * np.arange(1, 7, dtype=np.float32)[:, None], np.ones((6, 1), np.float32)
+
+    def output(rows: Any) -> Any:
+        rows = rows - (tf.reduce_mean(rows, 0) if rows.shape[1] is None or rows.shape[1] > 4 else 0)
+        return tf.reduce_sum(rows, 1, keepdims=True)
+
+    spec = (tf.TensorSpec([None, None]), tf.TensorSpec([None, 1]))
+    inputs = keras.Input((None,))
+    model = tnt.Model(keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Lambda(output, output_shape=(1,))(inputs))))
+    model.compile("sgd", "mse", run_eagerly=True)
+    data = tf.data.Dataset.from_generator(lengths, output_signature=spec)
+    return [raised(model.fit, data, epochs=2, verbose=0)]
 
 
 class Adds(Subclassed):
@@ -206,7 +294,7 @@ def added() -> dict[str, Any]:
 
 @check
 def added_and_coupled() -> list[str]:
-    return raised(trained, rmse, Adds)
+    return raised(trained, largest, Adds)
 
 
 class OfBatch(keras.layers.Layer):
@@ -225,16 +313,19 @@ def outputs_that_couple() -> list[list[str]]:
 
 
 @check
-def evaluated() -> list[str]:
-    model = tnt.Model(plain())
-    model.compile("sgd", rmse)
-    return raised(model.evaluate, x, y, verbose=0)
+def evaluated() -> list[float]:
+    """By ranks, and by plain Keras."""
+    model, alone = tnt.Model(plain()), plain()
+    for one in (model, alone):
+        one.compile("sgd", largest)
+    with unwrapped_models.internal_call():
+        return [float(model.evaluate(x, y, verbose=0)), float(alone.evaluate(x, y, verbose=0))]
 
 
 @check
 def accepted() -> list[Any]:
     found = []
-    for loss, kind in ((rmse, None), (ratio, OwnStep)):
+    for loss, kind in ((largest, None), (ratio, OwnStep)):
         messages.clear()
         model = tnt.Model(plain(kind, loss), accept_approximate=True)
         model.compile("sgd", None if kind else loss, run_eagerly=True)
@@ -247,8 +338,7 @@ def accepted() -> list[Any]:
 @check
 def over_all_ranks() -> dict[str, Any]:
     return {
-        "rmse": both(rmse, across_ranks=True),
-        "dice": both(dice(), across_ranks=True),
+        "largest": both(largest, across_ranks=True),
         "contrastive": both(contrastive, across_ranks=True, eagerly=False),
         "gathered": both(gathered, contrastive),
         "gathered in a step": both(gathered, contrastive, kind=OwnStep),
@@ -280,13 +370,13 @@ def other_numbers() -> list[str]:
 def batches_of_its_own() -> list[str]:
     """Each is a batch: nothing is divided."""
     model = tnt.Model(plain())
-    model.compile("sgd", rmse, run_eagerly=True)
+    model.compile("sgd", largest, run_eagerly=True)
     return raised(model.fit, x, y, batch_size=BATCH, verbose=0, tnt_distribute_dataset=False)
 
 
 @check
-def losses_of_keras() -> list[Any]:
-    """How many are known, and what is said of them: none is refused, none cannot be compared; with weights of samples, too."""
+def losses_of_keras() -> list[str]:
+    """What is said of them: none is refused, none cannot be compared; with weights of samples, too."""
     names = ["mse", "mae", "mape", "msle", "kld", "poisson", "huber", "log_cosh", "hinge", "squared_hinge", "categorical_hinge"]
     names += ["cosine_similarity", "binary_crossentropy", "categorical_crossentropy", "binary_focal_crossentropy"]
     losses = [*names, keras.losses.MeanSquaredError(reduction="sum"), keras.losses.SparseCategoricalCrossentropy(True)]
@@ -296,16 +386,17 @@ def losses_of_keras() -> list[Any]:
     model.compile("sgd", losses, run_eagerly=True)
     labels = [y[:5]] * len(losses[1:]) + [y[:5, 0].astype(np.int32)]
     error = raised(model.test_on_batch, x[:5], labels, [np.ones(5, np.float32)] * len(losses))
-    return [len(model._tnt.hooks.loss_trial._found), [*error, *(message for message in messages if "loss" in message)]]
+    return [*error, *(message for message in messages if "loss" in message)]
 
 
 @check
 def not_compared() -> list[list[str]]:
     found = []
-    for loss, kind in ((noisy, None), (noisy, OwnStep), (shuffled, OwnStep), (gathered, None)):
+    cases = (noisy, None), (noisy, OwnStep), (gamma, OwnStep), (gathered, None), (lambda a, b: 0 * largest(a, b), None)
+    for loss, kind in cases:
         messages.clear()
         trained(loss, kind)
-        found.append([message for message in messages if "could not be compared" in message])
+        found.append([message for message in messages if "could not be compared" in message or "is not tried" in message])
     return found
 
 
@@ -322,11 +413,13 @@ def compared_without_noise() -> list[list[str]]:
 
 @check
 def several_outputs() -> list[str]:
+    messages.clear()
     inputs = keras.Input((4,))
     outputs = [keras.layers.Dense(3, name=name)(inputs) for name in ("first", "second", "third")]
     model = tnt.Model(keras.Model(inputs, outputs))
-    model.compile("sgd", [rmse, "mse", ratio])
-    return raised(model.train_on_batch, x[:5], [y[:5]] * 3)
+    model.compile("sgd", [largest, "mse", median])
+    model.train_on_batch(x[-9:], [y[-9:]] * 3)
+    return [message for message in messages if "couples" in message]
 
 
 class Unpacks(Subclassed):
@@ -375,6 +468,7 @@ def drawn() -> list[float]:
 @check
 def no_trace() -> list[bool]:
     """What a trial changes: nothing, also where a step draws noise, counts, and keeps metrics."""
+    batch = tf.constant(x[:5]), tf.constant(y[:5])
     spec = (tf.TensorSpec([None, 4]), tf.TensorSpec([None, 3]))
     same, numbers_drawn = [], []
     for tries in (False, True):
@@ -385,8 +479,7 @@ def no_trace() -> list[bool]:
         before = state(model)
         keras.utils.set_random_seed(5)
         if tries:
-            for trial in (StepTrial(model, LossKinds(), False), LossTrial(model, LossKinds())):
-                trial.run(*(["train_step"] if isinstance(trial, StepTrial) else []), spec)
+            Trials(model, LossKinds(), False, Answer()).run(batch, spec, ["train_step", "test_step", "predict_step"], True, 5)
         same.append(state(model) == before)
         numbers_drawn.append(drawn())
     return [*same, numbers_drawn[0] == numbers_drawn[1]]

@@ -1,4 +1,4 @@
-"""Layers and steps of the user's own: what they may do with the samples of a batch (checks of `loss_trial`)."""
+"""Layers and steps of the user's own: what they may do with the samples of a batch (checks of `trials`)."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def no_axis_of_samples() -> list[Any]:
     model = tnt.Model(OfTwoRows())
     model.compile("sgd", run_eagerly=True)
     error = raised(model.fit, tf.data.Dataset.from_tensors(np.ones((2, 5, 4), np.float32)), verbose=0)
-    return [error[:1], [message for message in logged if "made-up samples, and not on" in message]]
+    return [error[:1], [message for message in logged if "of the first batch, and not on" in message]]
 
 
 class Queue(keras.Model):

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 @pytest.fixture(scope="module", params=BOTH)
 def found(request):
     size, environment = request.param
-    script = RANKS / "keras/step/own_gradients.py"
+    script = RANKS / "keras/trial/own_gradients.py"
     return Findings(size, script, timeout=150, env={**environment, "TNT_TIMEOUT": "60"})
 
 

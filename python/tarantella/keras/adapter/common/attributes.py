@@ -1,0 +1,44 @@
+"""The attributes of layers, optimizers and losses, where those who wrote them may keep variables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarantella.keras.adapter.common.slots import is_slot
+from tarantella.keras.adapter.front_end import LEGACY
+
+if LEGACY:
+    from tarantella.keras.adapter.keras2.models import is_variable
+else:
+    from tarantella.keras.adapter.keras3.models import is_variable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+def variables_in(objects: Sequence[Any]) -> list[Any]:
+    """The variables that are attributes of these objects, also in lists and dicts, or that their attributes hold.
+
+    Without those that another rank may hold: no trial changes them.
+    """
+    found: dict[int, Any] = {}
+    for value in attributes_of(objects):
+        held = [value] if is_variable(value) else getattr(value, "variables", None)
+        if isinstance(held, (list, tuple)):
+            found.update((id(v), v) for v in held if is_variable(v) and not is_slot(v))
+    return list(found.values())
+
+
+def attributes_of(objects: Sequence[Any]) -> Iterator[Any]:
+    """The values of the objects' own attributes, one by one also where they are in lists and dicts."""
+    for owner in objects:
+        for value in list(getattr(owner, "__dict__", {}).values()):
+            yield from _members(value)
+
+
+def _members(value: Any) -> Iterator[Any]:
+    if isinstance(value, (dict, list, tuple)):
+        for member in list(value.values() if isinstance(value, dict) else value):
+            yield from _members(member)
+    else:
+        yield value

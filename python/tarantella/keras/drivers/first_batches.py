@@ -1,0 +1,71 @@
+"""The first batch of each iteration over a dataset goes to the model's trials before Keras gets it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.keras import adapter
+from tarantella.keras.adapter.first_elements import WatchedDataset
+from tarantella.keras.data import rows, split
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tarantella.keras.drivers.distributed_model import DistributedModel
+
+
+class FirstBatches(adapter.Callback):
+    """Looks at the first batch of each iteration. It is to be the first in Keras' list of callbacks."""
+
+    def __init__(self, model: DistributedModel) -> None:
+        super().__init__()
+        self._distributed = model
+        self._datasets: list[WatchedDataset] = []
+
+    def of(self, parts: tf.data.Dataset, steps: Sequence[str], is_divided: bool) -> tf.data.Dataset:
+        """The same dataset of this rank's parts of batches, as `split.distribute` gives them, for Keras to iterate over.
+
+        Args:
+            steps: the steps of the model that are tried, such as ``"train_step"``.
+            is_divided: whether ranks have parts of the same batch.
+        """
+        if self._distributed.trials is None:
+            return parts
+
+        def look(element: Any) -> None:
+            batch, total = _joined(split.unpack(element))
+            self._distributed.look_at(batch, split.batch_spec(parts), steps, is_divided, total)
+
+        watched = WatchedDataset(parts, adapter.steps_per_execution(self._distributed.keras_model), look)
+        self._datasets.append(watched)
+        return watched
+
+    def _go_on(self) -> None:
+        for dataset in self._datasets:
+            dataset.go_on()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._go_on()
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._go_on()
+
+    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._go_on()
+
+
+def _joined(shards: Sequence[tuple[Any, split.Share]]) -> tuple[Any, int]:
+    """This rank's samples of a batch, and how many all ranks have; its own number if each rank has batches of its own."""
+    counted = [batch for batch, share in shards if int(share.samples)] or [shards[0][0]]
+    share = shards[0][1]
+    total = int(share.samples if share.total is None else share.total)
+    sizes = {int(rows.size_of(tensor)) for tensor in tf.nest.flatten(counted[0])}
+    if len(counted) == 1 or len(sizes) > 1:
+        return counted[0], total
+
+    def together(*tensors: Any) -> Any:
+        return tf.sparse.concat(0, tensors) if isinstance(tensors[0], tf.SparseTensor) else tf.concat(tensors, 0)
+
+    return tf.nest.map_structure(together, *counted), total

@@ -1,0 +1,88 @@
+"""Lengths of a batch whose shards are computed one after the other: all are gone through once before to find them.
+
+Of that first time TensorFlow keeps only what the lengths need, as a rule the splitting of text or the rows' ends.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+
+from tarantella import runtime
+from tarantella.keras import context
+from tarantella.keras.lengths import agreement
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tarantella.keras.data.split import Share
+    from tarantella.keras.lengths.decision import Combination
+
+
+class LengthsNeeded(Exception):
+    """A layer pads its samples to a length that is known only when all shards have been seen."""
+
+
+@dataclass
+class Found:
+    """The lengths of a shard, in the order in which its layers ask for them."""
+
+    own: list[tf.Tensor] = field(default_factory=list)
+    combinations: list[Combination] = field(default_factory=list)
+
+
+class ShardedLengths:
+    """The lengths that layers of a shard get."""
+
+    def __init__(self) -> None:
+        self._of_batch: Sequence[tf.Tensor] | None = None
+        self._found: Found | None = None  # while they are collected
+
+    @contextmanager
+    def running(self, share: Share) -> Iterator[None]:
+        """In this context a shard is computed, with the lengths of the batch.
+
+        Raises:
+            LengthsNeeded: (from the calls inside) they are not known.
+        """
+        n_asked_for, graph = 0, context.graph()
+
+        def decide(own: tf.Tensor, combination: Combination) -> tf.Tensor:
+            nonlocal n_asked_for
+            if context.graph() is not graph:
+                agreement.refuse("which a model with reproducible=V cannot know inside a tf.function of its own")
+            if self._found is not None:
+                self._found.own.append(agreement.counted(own, combination, share.samples))
+                self._found.combinations.append(combination)
+                return own
+            if self._of_batch is None:
+                raise LengthsNeeded
+            n_asked_for += 1
+            return self._of_batch[n_asked_for - 1]
+
+        with agreement.decided(decide, "by shards"):
+            yield
+
+    @contextmanager
+    def collecting(self) -> Iterator[Found]:
+        """In this context a shard is computed only to find its lengths."""
+        self._found = Found()
+        try:
+            yield self._found
+        finally:
+            self._found = None
+
+    @contextmanager
+    def given(self, of_shards: Sequence[Sequence[tf.Tensor]], combinations: Sequence[Combination]) -> Iterator[None]:
+        """In this context the lengths of the batch are known: those of this rank's shards are given. Collective."""
+        self._of_batch = []
+        for combination, *own in zip(combinations, *of_shards, strict=True):
+            of_rank = tf.reduce_max(tf.stack(own), 0) if combination == "max" else tf.add_n(own)
+            self._of_batch.append(agreement.over_ranks(of_rank, combination) if runtime.get_size() > 1 else of_rank)
+        try:
+            yield
+        finally:
+            self._of_batch = None

@@ -1,0 +1,122 @@
+"""Whether what couples samples is made of sums over them, which ranks can add up: `tarantella.keras.step.batch_sums`.
+
+A loss, what layers add, or a model's own `compute_loss` is computed of the samples and of their parts again, eagerly, with the
+sums of the whole in the parts. All ranks try what any of them found to be coupled, and agree on how each sum is made.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarantella.keras import adapter
+from tarantella.keras.lengths.agreement import WholeBatch
+from tarantella.keras.step.batch_sums import BatchSums
+from tarantella.keras.trial import added_losses, compiled_losses, run
+from tarantella.keras.trial.comparison import Kind
+from tarantella.keras.trial.own_step import OwnStep
+from tarantella.keras.trial.state import losses_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tarantella.keras.step.losses import LossKinds
+    from tarantella.keras.trial.parts import Parts
+    from tarantella.keras.trial.run import Record
+    from tarantella.keras.trial.verdict import Findings
+
+Subject = tuple[str, str, int]
+"""``"loss"``, ``"added"`` or ``"own"``, the step, and the place of a loss."""
+
+
+class BySums:
+    """The trial of some subjects.
+
+    Args:
+        kinds: where steps look for what is made of sums.
+        restore: gives what runs changed its values from before.
+    """
+
+    def __init__(self, model: Any, kinds: LossKinds, restore: Callable[[], None]) -> None:
+        self._model, self._kinds, self._restore = model, kinds, restore
+        self._sums: dict[Subject, BatchSums] = {}
+
+    def subjects(self, found: Findings) -> list[Subject]:
+        """What ranks found to be coupled and may be made of sums, in the same order on all ranks."""
+        if not self._kinds.may_use_sums:
+            return []
+        coupled, steps = Kind.COUPLED.name, list(dict.fromkeys([*found.tried, *found.steps]))
+        losses = [("loss", found.step_of_loss[p], p) for p, (kind, _) in sorted(found.losses.items()) if kind == coupled]
+        added = {step for (step, _, _), (kind, _) in found.added.items() if kind == coupled}
+        if adapter.is_jit_compiled(self._model):
+            added = set()
+        owns_loss = adapter.has_own(self._model, "compute_loss")
+        own = [s for s in steps if owns_loss and not adapter.has_own(self._model, s) and s in found.steps]
+        own = own if any(found.steps[step]["gradients"] == coupled for step in own) else []
+        return [*losses, *(("added", step, 0) for step in sorted(added)), *(("own", step, 0) for step in sorted(own))]
+
+    def try_out(self, subject: Subject, parts: Parts) -> list[tuple[str, tuple[str, ...]]] | None:
+        """How each of its sums may be made of those of the parts: the operation and names of places; None if it is not."""
+        what, step, place = subject
+        self._sums[subject] = sums = BatchSums(self._name(subject))
+        registry, key = self._registry(subject)
+        registry[key] = sums
+        try:
+            if what == "own":
+                finding = OwnStep(self._model, step, parts, self._kinds, False, self._restore).finding()
+                found = [*finding.updates.values(), *finding.logs.values(), finding.gradients]
+            else:
+                whole, records = self._records(step, parts)
+                if what == "loss":
+                    of_loss = compiled_losses.kinds([losses_of(self._model)[place]], parts, whole, records, lambda: whole)
+                    found = [kind for kind, _ in of_loss.values()]
+                else:
+                    found = [kind for kind, _ in added_losses.kinds(parts, whole, records).values()]
+        except Exception:  # whatever it refuses, it stays coupled, and that is said
+            return None
+        finally:
+            del registry[key]
+        return None if Kind.COUPLED in found or not found else sums.possible()
+
+    def settle(self, subject: Subject, places: list[tuple[str, tuple[str, ...]]]) -> None:
+        """The subject is computed with the sums of all ranks from now on."""
+        sums = self._sums[subject]
+        sums.settle([(operation, names[0]) for operation, names in places])
+        registry, key = self._registry(subject)
+        registry[key] = sums
+
+    def described(self, subject: Subject) -> str:
+        """The subject of a sentence."""
+        return {"added": "what layers add by add_loss"}.get(subject[0], self._name(subject))
+
+    def _name(self, subject: Subject) -> str:
+        if subject[0] == "loss":
+            return compiled_losses.described(self._model, losses_of(self._model)[subject[2]])
+        return "the model, whose layers add losses by add_loss," if subject[0] == "added" else "compute_loss"
+
+    def _registry(self, subject: Subject) -> tuple[dict[Any, BatchSums], Any]:
+        what, step, place = subject
+        if what == "loss":
+            return self._kinds.by_sums, id(losses_of(self._model)[place])
+        return (self._kinds.added_by_sums, step == "train_step") if what == "added" else (self._kinds.own_by_sums, step)
+
+    def _records(self, step: str, parts: Parts) -> tuple[Record, list[Record]]:
+        trial_step, lengths, divisors, records = run.TrialStep(self._kinds, spreads=False), WholeBatch(), None, []
+        for batch, weight in zip((parts.whole, *parts.parts), (1.0, *parts.weights), strict=True):
+            self._restore()
+            with lengths.run():
+                records.append(run.run_step(self._model, step, batch, trial_step, weight, run.values_in, divisors))
+            divisors = records[0].divisors
+        return records[0], records[1:]
+
+
+def common_places(of_ranks: list[Any]) -> list[tuple[str, tuple[str, ...]]] | None:
+    """How each sum may be made on all ranks; None if it may not."""
+    if any(one is None for one in of_ranks) or len({tuple(name for name, _ in one) for one in of_ranks}) != 1:
+        return None
+    found = []
+    for same in zip(*of_ranks, strict=True):
+        names = tuple(name for name in same[0][1] if all(name in places for _, places in same))
+        if not names:
+            return None
+        found.append((same[0][0], names))
+    return found

@@ -1,0 +1,67 @@
+"""How the losses given to `compile` are made of the losses of a batch's parts.
+
+A loss that returns a sum is summed over ranks. One that couples the samples of a batch is computed from those of all ranks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tarantella.keras import adapter
+from tarantella.keras.trial.comparison import SAME_VALUE, Kind, NotComparable, common_kind, compared
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tarantella.keras.trial.parts import Parts
+    from tarantella.keras.trial.run import Record
+
+
+def kinds(
+    losses: Sequence[Any], parts: Parts, whole: Record, of_parts: Sequence[Record], again: Callable[[], Record]
+) -> dict[int, tuple[Kind, str]]:
+    """The kind of each loss that was called, by its place, and what was compared, as words.
+
+    again: runs the whole once more.
+    """
+    found = {}
+    for place, loss in enumerate(losses):
+        calls = [key for key in whole.losses if key[0] == id(loss)]
+        if calls and not all(key in part.losses for key in calls for part in of_parts):
+            raise NotComparable("a loss is computed more often of all samples than of some")
+        of_calls = [_compared(parts, whole.losses[key], [part.losses[key] for part in of_parts]) for key in calls]
+        if of_calls:
+            kind = common_kind(kind for kind, _ in of_calls)
+            found[place] = kind, next((said for one, said in of_calls if one is Kind.COUPLED), "")
+    if any(kind is Kind.COUPLED for kind, _ in found.values()):
+        repeated = again().losses
+        if any(abs(float(repeated[key]) - float(value)) > 1e-6 * abs(float(value)) for key, value in whole.losses.items()):
+            raise NotComparable("a loss draws random numbers")
+    return found
+
+
+def _compared(parts: Parts, whole: Any, of_parts: Sequence[Any]) -> tuple[Kind, str]:
+    kind = compared(whole, of_parts, parts.weights, tolerance=SAME_VALUE)
+    return kind, numbers(parts, whole, of_parts)
+
+
+def numbers(parts: Parts, whole: Any, of_parts: Sequence[Any]) -> str:
+    """The numbers that were compared, as words."""
+    value, values = float(whole), [float(part) for part in of_parts]
+    mean = sum(weight * number for weight, number in zip(parts.weights, values, strict=True))
+    off = 100 * abs(mean - value) / max(abs(value), abs(mean), 1e-30)
+    return (
+        f"of {parts.samples} samples of the first batch it is {value:.4g}, and the mean of its values of {parts.sizes[0]} and "
+        f"{parts.sizes[1]} of them, weighted by samples, is {mean:.4g} ({off:.2g} % off)"
+    )
+
+
+def name_of(loss: Any) -> str:
+    """The name of a loss, as its user knows it."""
+    return str(getattr(loss, "name", None) or type(loss).__name__)
+
+
+def described(model: Any, loss: Any) -> str:
+    """A loss, as the subject of a sentence."""
+    output = adapter.outputs_of_losses(model).get(id(loss))
+    return f"the loss {name_of(loss)!r}" + ("" if output is None else f" of the output {output!r}")

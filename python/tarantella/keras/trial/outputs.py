@@ -1,0 +1,97 @@
+"""Whether a model's output for a sample depends on the other samples of its batch, and the layer where that begins.
+
+What normalises by a batch in training alone couples samples by design, as BatchNormalization does: it is neutral in a trial. A
+step of the user's own is tried as a whole (`own_step`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.keras import adapter
+from tarantella.keras.step.patch import patched
+from tarantella.keras.trial import run
+from tarantella.keras.trial.comparison import TOLERANCE, Kind, NotComparable, difference_of_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tarantella.keras.trial.parts import Parts
+    from tarantella.keras.trial.run import Record, Runs
+
+
+def difference(parts: Parts, whole: Sequence[Any], of_parts: Sequence[Sequence[Any]]) -> float:
+    """The largest difference between outputs and those of the parts. Raises NotComparable if these are others."""
+    flat = [tf.nest.flatten(list(outputs)) for outputs in (whole, *of_parts)]
+    if len({len(outputs) for outputs in flat}) != 1:
+        raise NotComparable("it gives not as many outputs for any samples")
+    return max((_of_tensor(parts, *same) for same in zip(*flat, strict=True)), default=0.0)
+
+
+def _of_tensor(parts: Parts, whole: Any, *of_parts: Any) -> float:
+    if isinstance(whole, tf.RaggedTensor):
+        if not all(isinstance(part, tf.RaggedTensor) for part in of_parts):
+            raise NotComparable("it is ragged for some samples only")
+        together = tf.concat(of_parts, 0)
+        if whole.row_lengths().numpy().tolist() != together.row_lengths().numpy().tolist():
+            return float("inf")
+        width = int(tf.reduce_max(whole.row_lengths())) if whole.nrows() else 0
+        shape = [None, width, *[None] * (whole.shape.rank - 2)]
+        whole, of_parts = whole.to_tensor(shape=shape), tuple(part.to_tensor(shape=shape) for part in of_parts)
+    if isinstance(whole, tf.SparseTensor):
+        whole, of_parts = tf.sparse.to_dense(whole), tuple(map(tf.sparse.to_dense, of_parts))
+    return difference_of_rows(whole, of_parts, parts.sizes)
+
+
+def kind_of(parts: Parts, whole: Record, of_parts: Sequence[Record], again: Callable[[], Record]) -> tuple[Kind, float]:
+    """How the model's outputs are made of those of the parts, and how much they differ.
+
+    Args:
+        again: runs the whole once more.
+    """
+    apart = difference(parts, whole.outputs, [part.outputs for part in of_parts])
+    if apart <= TOLERANCE:
+        return Kind.MEAN, apart
+    alone = parts._replace(parts=(parts.whole,), sizes=(parts.samples,))
+    if difference(alone, whole.outputs, [again().outputs]) > 1e-6:
+        raise NotComparable("it draws random numbers")
+    return Kind.COUPLED, apart
+
+
+# ------------------------------------------------------------------------------------------------- the layer that couples
+
+
+def where(model: Any, parts: Parts, new_runs: Callable[[], Runs]) -> str:
+    """The first layer whose output for a sample depends on the other samples, as words; empty if no layer tells.
+
+    Args:
+        new_runs: makes runs of the step whose outputs do.
+    """
+    noted: list[tuple[Any, Any]] = []  # each call of a layer, in the order in which calls end: the layer, and what it gave
+
+    def note(layer: Any) -> Callable[[Any], None]:
+        return lambda outputs: noted.append((layer, tf.nest.flatten(outputs)))
+
+    layers = adapter.layers_with_calls(model)
+    with patched(lambda: [(layer, "call", run.recorded_call(layer, note(layer))) for layer in layers if layer is not model]):
+        runs = new_runs()
+        runs.also = lambda: noted
+        records: list[Record] = []
+        for batch, weight in zip((parts.whole, *parts.parts), (1.0, *parts.weights), strict=True):
+            noted.clear()
+            records.append(runs.whole(batch) if not records else runs.part(batch, weight, records[0]))
+    whole, *of_parts = (record.also for record in records)
+    calls = [Counter(id(layer) for layer, _ in record) for record in (whole, *of_parts)]
+    for layer, outputs in whole:
+        if any(of_record[id(layer)] != 1 for of_record in calls):
+            continue  # such as a layer that is called for each step of a sequence
+        same = [next(found for one, found in record if one is layer) for record in of_parts]
+        try:
+            if difference(parts, outputs, same) > TOLERANCE:
+                return f"the layer {layer.name!r} ({type(layer).__name__})"
+        except NotComparable:
+            continue  # such as a layer that makes a table of weights
+    return ""

@@ -1,0 +1,136 @@
+"""The samples that are tried: some of a batch of the user's, and the two parts of them that two ranks would have.
+
+What couples samples is often their length: a batch is padded to its longest sample. So the shortest samples are one part, and
+the longest ones are all in the other. The length of a sample is the number of its words, of its rows, or of its numbers that
+are not zero.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tarantella import collectives, runtime
+from tarantella.keras.data import rows
+from tarantella.keras.trial.comparison import NotComparable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+SAMPLES = 8  # at most: more of them would take more time, and couple no more
+
+
+class Parts(NamedTuple):
+    """Some samples, and the two parts of them."""
+
+    whole: Any
+    parts: tuple[Any, ...]
+    sizes: tuple[int, ...]
+    """How many samples the parts have."""
+
+    @property
+    def samples(self) -> int:
+        """How many samples are tried."""
+        return sum(self.sizes)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The part that each is of the whole."""
+        return tuple(size / self.samples for size in self.sizes)
+
+
+def parts_of(batch: Any) -> Parts:
+    """The parts that are tried of a batch of tensors, which may have different sizes.
+
+    Raises:
+        NotComparable: it has fewer than two samples, or tensors of other kinds.
+    """
+    tensors = [tensor for tensor in tf.nest.flatten(batch) if tensor is not None]
+    groups = samples_in(batch)
+    if groups < 2:
+        raise NotComparable("there are fewer than two samples")
+    order = np.argsort(sum(_lengths(tensor, groups) for tensor in tensors), kind="stable")
+    if groups > SAMPLES:  # the shortest, the longest, and some between them
+        order = order[np.linspace(0, groups - 1, SAMPLES).round().astype(int)]
+    first = max(1 if len(order) < 4 else 2, 3 * len(order) // 8)
+    whole, *parts = (_rows_of(batch, chosen, groups) for chosen in (order, order[:first], order[first:]))
+    return Parts(whole, (parts[0], parts[1]), (first, len(order) - first))
+
+
+def samples_in(batch: Any) -> int:
+    """How many samples a batch has, of which a rank can be given each alone; tensors may have several rows of a sample."""
+    tensors = [tensor for tensor in tf.nest.flatten(batch) if tensor is not None]
+    if not tensors or any(not isinstance(t, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor)) for t in tensors):
+        raise NotComparable("it takes other things than tensors")
+    if any(tensor.shape.rank == 0 for tensor in tensors):
+        raise NotComparable("it takes a number that is not one of a sample")
+    return int(rows.number_of_groups(tensors, one_size=False))
+
+
+def _rows_of(batch: Any, chosen: NDArray[np.int64], groups: int) -> Any:
+    """The rows of these samples."""
+
+    def of_tensor(tensor: Any) -> Any:
+        if tensor is None:
+            return None
+        begins = np.arange(0, int(rows.size_of(tensor)), groups)
+        places = (begins[:, np.newaxis] + chosen).ravel()
+        if not isinstance(tensor, tf.SparseTensor):
+            return tf.gather(tensor, places)
+        size = [1, *tensor.dense_shape.numpy()[1:]]
+        return tf.sparse.concat(0, [tf.sparse.slice(tensor, [place, *[0] * (len(size) - 1)], size) for place in places])
+
+    return tf.nest.map_structure(of_tensor, batch)
+
+
+def _lengths(tensor: Any, groups: int) -> NDArray[np.float64]:
+    """The length of each sample, relative to the longest. Where samples have lengths of their own, zeros count little."""
+    dominant = 1000.0
+    if isinstance(tensor, tf.RaggedTensor):
+        flat = tensor.merge_dims(1, -1) if tensor.shape.rank is not None and tensor.shape.rank > 2 else tensor
+        of_rows = flat.row_lengths().numpy()
+    elif isinstance(tensor, tf.SparseTensor):
+        of_rows = np.bincount(tensor.indices.numpy()[:, 0], minlength=int(tensor.dense_shape[0]))
+    elif tensor.dtype == tf.string:
+        words = tf.strings.length(tf.strings.regex_replace(tensor, r"\S", "")) * 1000 + tf.strings.length(tensor)
+        of_rows = tf.reduce_sum(words, list(range(1, tensor.shape.rank))).numpy()
+    else:
+        dominant = 1.0
+        of_rows = np.count_nonzero(tensor.numpy().reshape(tensor.shape[0], -1), 1) if tensor.shape[0] else np.zeros(0)
+    of_samples: NDArray[np.float64] = np.asarray(of_rows, np.float64).reshape(-1, groups).sum(0)
+    return dominant * of_samples / max(float(of_samples.max()), 1.0)
+
+
+# ------------------------------------------------------------------------------------------- where a rank has one sample
+
+
+def with_borrowed(batch: Any) -> Any:
+    """This rank's part of a batch; where a rank has fewer than two samples, the first sample of each of some ranks. Collective.
+
+    Raises:
+        NotComparable: on all ranks; samples cannot be sent, or there are not two.
+    """
+    try:
+        own = samples_in(batch)
+    except NotComparable:
+        own = SAMPLES  # `parts_of` says why on this rank
+    if int(collectives.all_reduce(own, op="min")) >= 2:
+        return batch
+    specs = [None if t is None else tf.type_spec_from_value(t) for t in tf.nest.flatten(batch)]
+    sendable = own < SAMPLES and all(spec is None or isinstance(spec, tf.TensorSpec) for spec in specs)
+    if not int(collectives.all_reduce(int(sendable), op="min")):
+        raise NotComparable("a rank has fewer than two samples, and they are not dense tensors that it could borrow")
+    first = [None if t is None else _as_array(t[:1]) for t in tf.nest.flatten(batch)]
+    of_ranks = [collectives.broadcast_object(first, root) for root in range(min(runtime.get_size(), SAMPLES))]
+    shapes = [[None if array is None else array.shape for array in one] for one in of_ranks]
+    if any(of_rank != shapes[0] for of_rank in shapes):
+        raise NotComparable("a rank has fewer than two samples, and those of other ranks have other shapes")
+    together = [None if same[0] is None else tf.convert_to_tensor(np.concatenate(same)) for same in zip(*of_ranks, strict=True)]
+    return tf.nest.pack_sequence_as(batch, together)
+
+
+def _as_array(tensor: tf.Tensor) -> NDArray[Any]:
+    array: NDArray[Any] = tensor.numpy()
+    return array.astype(np.bytes_) if tensor.dtype == tf.string else array

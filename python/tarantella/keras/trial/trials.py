@@ -1,0 +1,348 @@
+"""The trials of one model: what is tried on a batch of the user's, and what follows from what all ranks find."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tarantella import runtime
+from tarantella.errors import UnsupportedError
+from tarantella.keras import adapter, context
+from tarantella.keras.step.unwrapped_models import internal_call
+from tarantella.keras.trial import added_losses, compiled_losses, made_up, metrics, outputs, own_step, verdict
+from tarantella.keras.trial.by_sums import BySums, common_places
+from tarantella.keras.trial.comparison import Kind, NotComparable
+from tarantella.keras.trial.declared import is_declared
+from tarantella.keras.trial.own_step import OwnStep, PartsFail
+from tarantella.keras.trial.parts import SAMPLES, Parts, parts_of, with_borrowed
+from tarantella.keras.trial.run import Record, Runs
+from tarantella.keras.trial.state import leaving_no_trace, losses_of, state_of
+from tarantella.keras.trial.verdict import Findings, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tarantella.keras.step.losses import LossKinds
+    from tarantella.keras.trial.verdict import Answer
+
+_OUTPUTS = {"train_step": "training", "test_step": "evaluation", "predict_step": "prediction"}
+
+
+class Trials:
+    """The trials of a compiled model.
+
+    Args:
+        kinds: what is found of its losses is noted there.
+        reproducible: whether batches are computed in shards.
+        answer: the user's choice about coupled samples.
+
+    Attributes:
+        loss_draws: how often losses drew random numbers in trials.
+    """
+
+    def __init__(self, model: Any, kinds: LossKinds, reproducible: bool, answer: Answer) -> None:
+        self.loss_draws = 0
+        self._model, self._kinds = model, kinds
+        self._reproducible = reproducible
+        self._answer = answer
+        self._tried: set[str] = set()
+        self._coupled_losses: dict[int, str] = {}  # by place
+        self._said: dict[str, list[str]] = {"loss": [], "added": [], "step": [], "output": []}
+        self._warned: set[str] = set()
+        self._verdicts = {
+            "loss": Verdict(verdict.WAYS_OUT_OF_LOSS, "the mean of the ranks' losses is trained"),
+            "added": Verdict(verdict.WAYS_OUT_OF_STEP, "the mean of the ranks' losses is trained"),
+            "step": Verdict(verdict.WAYS_OUT_OF_STEP, "the mean of the ranks' gradients is used"),
+            "output": Verdict(verdict.WAYS_OUT_OF_OUTPUT, "it is computed from each rank's own samples"),
+        }
+
+    def has_tried(self, steps: Sequence[str]) -> bool:
+        """Whether all these steps were tried."""
+        return self._tried.issuperset(steps)
+
+    def run(self, batch: Any, spec: Any, steps: Sequence[str], is_divided: bool, batch_size: int, again: bool = False) -> None:
+        """Tries these steps on a batch, those that were tried before only if it is to be `again`. Collective.
+
+        Args:
+            batch: this rank's part of a batch, as the steps get it.
+            spec: of such batches.
+            steps: names of methods of the model, such as ``"train_step"``.
+            is_divided: whether ranks have parts of the same batch.
+            batch_size: of all ranks together.
+
+        Raises:
+            UnsupportedError: samples are coupled in a way that ranks cannot compute, or a metric is no sum.
+        """
+        new = [step for step in steps if again or step not in self._tried]
+        self._tried.update(new)
+        own, parts = Findings(tried=dict.fromkeys(new, True)), None
+        try:
+            parts = parts_of(with_borrowed(batch))
+        except NotComparable as error:
+            own.not_tried["the model"] = str(error)
+        with internal_call(), leaving_no_trace(state_of(self._model)) as restore:
+            if parts is not None:
+                for step in new:
+                    self._try(step, parts, spec, restore, own)
+            found = verdict.agreed(own)
+            if is_divided:
+                self._try_sums(found, parts, restore)
+        self._take(found, is_divided, batch_size)
+
+    def run_on_made_up(self, batch_spec: Any, steps: Sequence[str], is_divided: bool) -> None:
+        """The same on samples that are made up from the spec of a batch. Collective."""
+        try:
+            batch = made_up.batch(batch_spec)
+        except NotComparable as error:
+            self._tried.update(steps)
+            self._warn("the model", str(error))
+        else:
+            self.run(batch, batch_spec, steps, is_divided, SAMPLES)
+
+    # ------------------------------------------------------------------------------------------------ on this rank
+
+    def _try(self, step: str, parts: Parts, spec: Any, restore: Callable[[], None], found: Findings) -> None:
+        is_own = step != "predict_step" and adapter.has_own(self._model, step, "compute_loss")
+        what = step if is_own else "the model's output" if step == "predict_step" else "the model"
+        records: tuple[Record, list[Record]] | None = None
+        try:
+            if is_own and any(is_declared(getattr(self._model, name)) for name in (step, "compute_loss")):
+                return
+            records = self._own_step(step, parts, restore, found) if is_own else self._kerass_step(step, parts, spec, found)
+        except PartsFail as error:
+            found.not_tried[f"!{what}"] = str(error)
+        except context.GathersInTrial as error:
+            found.gathers[what] = str(error)
+        except (context.RefusedInTrial, NotComparable) as error:
+            found.not_tried[what] = str(error)
+        except Exception as error:  # a model may refuse to be run eagerly, or on few samples, in any way
+            found.not_tried[what] = own_step.first_line(error)
+        if records is not None and step != "predict_step":
+            of_metrics = metrics.findings(metrics.of_user(self._model), *records)
+            found.metrics.update((place, (*finding,)) for place, finding in of_metrics.items())
+
+    def _kerass_step(self, step: str, parts: Parts, spec: Any, found: Findings) -> tuple[Record, list[Record]]:
+        """A step of Keras' own: its outputs, then its losses."""
+        if adapter.computes_in_16_bits(self._model):
+            raise NotComparable("it computes in 16 bits")
+        runs = Runs(self._model, step, spec, self._kinds)
+        whole = runs.whole(parts.whole)
+        try:
+            records = [runs.part(part, weight, whole) for part, weight in zip(parts.parts, parts.weights, strict=True)]
+        except NotComparable:
+            raise
+        except Exception as error:
+            raise PartsFail(own_step.parts_fail(step, parts, error)) from error
+        kind, apart = outputs.kind_of(parts, whole, records, lambda: runs.whole(parts.whole))
+        if kind is Kind.COUPLED:
+            found.coupled[step] = self._said_of_outputs(step, parts, spec, apart)
+        else:
+            self._note_losses(step, parts, whole, records, found, lambda: runs.whole(parts.whole))
+        return whole, records
+
+    def _own_step(
+        self, step: str, parts: Parts, restore: Callable[[], None], found: Findings
+    ) -> tuple[Record, list[Record]] | None:
+        trial = OwnStep(self._model, step, parts, self._kinds, self._reproducible, restore)
+        error: Exception | None = None
+        finding = own_step.Finding()
+        try:
+            finding = trial.finding()
+        except NotComparable as caught:
+            error = caught
+        if trial.records is not None:
+            self._note_losses(step, parts, *trial.records, found, lambda: trial.run(parts=False)[0])
+        if any(Kind[kind] is Kind.COUPLED for kind, _ in found.losses.values()):
+            finding.gradients, error = Kind.UNKNOWN, None  # they are those of a loss that is gathered, or refused by itself
+        places = {id(metric): place for place, metric in enumerate(self._model.metrics)}
+        updates = {(places[metric], call): kind.name for (metric, call), kind in finding.updates.items() if metric in places}
+        logs = {place: kind.name for place, kind in finding.logs.items()}
+        found.steps[step] = {**asdict(finding), "gradients": finding.gradients.name, "updates": updates, "logs": logs}
+        if error is not None:
+            raise error
+        return trial.records
+
+    def _note_losses(
+        self,
+        step: str,
+        parts: Parts,
+        whole: Record,
+        records: Sequence[Record],
+        found: Findings,
+        again: Callable[[], Record],
+    ) -> None:
+        losses = losses_of(self._model)
+        for place, (kind, said) in compiled_losses.kinds(losses, parts, whole, records, again).items():
+            if not is_declared(losses[place]):
+                found.losses[place], found.step_of_loss[place] = (kind.name, said), step
+                found.bytes_of_losses[place] = int(whole.loss_bytes[id(losses[place])]) // parts.samples
+        found.loss_draws += whole.loss_draws
+        if adapter.has_own(self._model, step, "compute_loss"):
+            return
+        places = {id(layer): place for place, layer in enumerate(adapter.layers_of(self._model))}
+        for (layer, call), (kind, said) in added_losses.kinds(parts, whole, records).items():
+            found.added[step, places[layer], call] = kind.name, said
+
+    def _said_of_outputs(self, step: str, parts: Parts, spec: Any, apart: float) -> str:
+        first = outputs.where(self._model, parts, lambda: Runs(self._model, step, spec, self._kinds))
+        name = f"{type(self._model).__name__} {self._model.name!r}"
+        by = "in size" if apart == float("inf") else f"by {100 * apart:.2g} %"
+        return (
+            f"the output of {name} for a sample depends on the other samples of its batch"
+            + (f", from {first} on" if first else "")
+            + f": of {parts.samples} samples of the first batch in {_OUTPUTS[step]} it differs {by} from that of "
+            f"{parts.sizes[0]} and {parts.sizes[1]} of them"
+        )
+
+    # ------------------------------------------------------------------------------------------------- on all ranks
+
+    def _try_sums(self, found: Findings, parts: Parts | None, restore: Callable[[], None]) -> None:
+        """Finds out whether what couples samples is made of sums over them; then it does so no more. Collective."""
+        by_sums = BySums(self._model, self._kinds, restore)
+        subjects = by_sums.subjects(found)
+        if not subjects or self._answer.accept_approximate:
+            return
+        own = [None if parts is None else by_sums.try_out(subject, parts) for subject in subjects]
+        for subject, *of_ranks in zip(subjects, *verdict.of_all_ranks(own), strict=True):
+            places = common_places(of_ranks)
+            if places is not None:
+                by_sums.settle(subject, places)
+                found.forget_coupling(*subject)
+                runtime.logger.info("%s is made of sums over samples: ranks add up each of them", by_sums.described(subject))
+
+    def _take(self, found: Findings, is_divided: bool, batch_size: int) -> None:
+        self.loss_draws += found.loss_draws
+        for what, reason in found.not_tried.items():
+            self._warn(what, reason)
+        for what, reason in found.gathers.items():
+            runtime.logger.info("%s is not tried on parts of a batch: %s", what, reason)
+        self._take_metrics(found)
+        self._take_losses(found)
+        self._take_added(found)
+        for step, finding in found.steps.items():
+            self._take_step(step, finding)
+        self._said["output"] = list(found.coupled.values())
+        if is_divided:
+            self._gather_losses(found, batch_size)
+            for subject, said in self._said.items():
+                if said:
+                    self._verdicts[subject].refuse(said, self._answer)
+
+    def _warn(self, what: str, reason: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            if what.startswith("!"):
+                runtime.logger.warning("%s", reason)
+            else:
+                verdict.warn_not_tried(what, reason)
+
+    def _take_metrics(self, found: Findings) -> None:
+        of_user = metrics.of_user(self._model)
+        for place, (problem, couples, not_tried) in found.metrics.items():
+            metric = of_user[place]
+            if problem:
+                raise UnsupportedError(
+                    f"the metric {metric.name!r} ({type(metric).__name__}) cannot be computed on several ranks: {problem}. Let "
+                    "update_state add to sums and counts that begin at zero, and compute the number in result()"
+                )
+            if not_tried:
+                self._warn(f"the metric {metric.name!r}", not_tried)
+            if couples and id(metric) not in self._kinds.gathered_metrics:
+                self._kinds.gathered_metrics.add(id(metric))
+                runtime.logger.info(
+                    "the metric %r couples the samples of a batch: rank 0 computes it from those of all ranks", metric.name
+                )
+
+    def _take_losses(self, found: Findings) -> None:
+        losses = losses_of(self._model)
+        for place, (name, said) in found.losses.items():
+            loss, kind = losses[place], Kind[name]
+            described = compiled_losses.described(self._model, loss)
+            if kind is Kind.SUM and id(loss) not in self._kinds.summed:
+                self._kinds.summed.add(id(loss))
+                runtime.logger.info("%s is a sum over samples: ranks add up their parts", described)
+            if kind is Kind.UNKNOWN and not adapter.is_builtin_loss(loss):
+                self._warn(described, "it is zero or not finite")
+            if kind is Kind.COUPLED and id(loss) not in self._kinds.gathered:
+                self._coupled_losses[place] = f"{described} couples the samples of a batch: {said}"
+
+    def _gather_losses(self, found: Findings, batch_size: int) -> None:
+        """Losses that couple samples are computed from those of all ranks, where that is possible."""
+        losses, refused = losses_of(self._model), []
+        for place, said in self._coupled_losses.items():
+            if self._answer.accept_approximate or self._reproducible or found.bytes_of_losses.get(place, 0) < 0:
+                refused.append(said)
+                continue
+            self._kinds.gathered.add(id(losses[place]))
+            if not self._answer.across_ranks and said not in self._warned:
+                self._warned.add(said)
+                runtime.logger.warning(
+                    "%s. Each rank computes it from the outputs of all ranks, which exchange %d bytes for it in a step: "
+                    "tnt.Model(model, across_ranks=True) does so without this message, and accept_approximate=True trains the "
+                    "mean of the ranks' losses",
+                    said,
+                    found.bytes_of_losses.get(place, 0) * batch_size,
+                )
+        self._said["loss"] = refused
+
+    def _take_added(self, found: Findings) -> None:
+        layers = adapter.layers_of(self._model)
+        said: dict[int, str] = {}
+        for (step, place, call), (name, compared) in found.added.items():
+            layer, kind = layers[place], Kind[name]
+            key = step == "train_step", id(layer), call
+            if kind is Kind.SUM and key not in self._kinds.summed_added:
+                self._kinds.summed_added.add(key)
+                runtime.logger.info(
+                    "the loss that the layer %r adds is a sum over samples: ranks add up their parts", layer.name
+                )
+            elif kind is Kind.COUPLED:
+                said.setdefault(
+                    place, f"the loss that the layer {layer.name!r} adds by add_loss couples the samples of a batch: {compared}"
+                )
+        self._said["added"] = list(said.values())
+
+    def _take_step(self, step: str, found: dict[str, Any]) -> None:
+        kinds, of_model = self._kinds, self._model.metrics
+        summed = Kind.SUM.name
+        kinds.summed_updates.update(
+            (step, id(of_model[place]), call) for (place, call), kind in found["updates"].items() if kind == summed
+        )
+        kinds.summed_logs.update((step, place) for place, kind in found["logs"].items() if kind == summed)
+        if found["gradients"] == summed and not kinds.summed_gradients:
+            kinds.summed_gradients = True
+            runtime.logger.info("the gradients of train_step are sums over samples: ranks add up theirs")
+        if found["in_tapes"]:
+            if not kinds.reduced_at_tape:
+                runtime.logger.info("train_step computes with its gradients: its tapes give those of the whole batch")
+            kinds.reduced_at_tape, kinds.noise_in_gradients = True, found["noise_later"]
+            self._refuse_with_gradients()
+        coupled = Kind.COUPLED.name
+        if found["names"] and found["gradients"] != coupled and step not in self._warned:
+            self._warned.add(step)
+            runtime.logger.warning(
+                "%s: %s: neither a mean nor a sum over samples: the ranks' own numbers are shown as their mean, weighted by "
+                "samples",
+                step,
+                " and ".join(found["names"]),
+            )
+        if found["gradients"] == coupled:
+            self._said["step"] = [
+                f"the training step of {type(self._model).__name__} couples the samples of a batch: on samples of the first "
+                f"batch the gradient of {found['variable']} differs by {found['percent']:.2g} % from the mean of those of two "
+                "parts of them, weighted by samples, and is not their sum either"
+            ]
+
+    def _refuse_with_gradients(self) -> None:
+        said = f"the training step of {type(self._model).__name__} computes with its gradients before its optimizer gets them"
+        if self._reproducible:
+            raise UnsupportedError(
+                f"reproducible: {said}, and those of one shard are not those of the batch: let the optimizer clip them "
+                "(clipnorm, clipvalue, global_clipnorm), or train without reproducible"
+            )
+        if own_step.accumulates(self._model):
+            raise UnsupportedError(
+                f"{said}, and the optimizer adds them up over several steps: let the optimizer clip them (clipnorm, clipvalue, "
+                "global_clipnorm), or use no gradient_accumulation_steps"
+            )

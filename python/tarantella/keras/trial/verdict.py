@@ -1,0 +1,175 @@
+"""What all ranks found together, and the messages about it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tarantella import collectives, runtime
+from tarantella.collectives import objects
+from tarantella.errors import UnsupportedError
+from tarantella.keras.trial.comparison import Kind, common_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_EACH_RANK = "with fit(..., tnt_distribute_dataset=False) each rank has batches of its own"
+WAYS_OUT_OF_LOSS = (
+    "Ranks cannot compute such a loss from their own samples. Without reproducible, and with dense tensors, each rank computes "
+    f"it from the outputs of all ranks, as tnt.all_gather inside the loss does; {_EACH_RANK}; "
+    "tnt.Model(model, accept_approximate=True) trains the mean of the ranks' losses"
+)
+WAYS_OUT_OF_STEP = (
+    "Ranks cannot compute it from their own samples. Let the loss be a mean or a sum over samples, give it to compile, or "
+    f"bring the samples of all ranks together by tnt.all_gather inside the step (not with reproducible); {_EACH_RANK}; "
+    "tnt.Model(model, accept_approximate=True) trains with the mean of the ranks' gradients"
+)
+WAYS_OUT_OF_OUTPUT = (
+    "Ranks cannot compute it from their own samples. Let the layer use no other sample: pad to a length that is the same for "
+    "all batches, or bring what all samples have in common together by tnt.all_reduce or tnt.all_gather inside the layer; "
+    f"{_EACH_RANK}; tnt.Model(model, accept_approximate=True) computes it from each rank's own samples"
+)
+
+
+class Answer(NamedTuple):
+    """The user's choice about samples that are coupled: the arguments of `tnt.Model`."""
+
+    across_ranks: bool = False
+    """A loss is computed from the samples of all ranks, and nothing is said of that."""
+    accept_approximate: bool = False
+    """What the ranks make of their own samples is good enough."""
+
+
+@dataclass
+class Findings:
+    """What was found, on one rank or on all. Objects are known by their places in lists of the model's."""
+
+    losses: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """Of losses given to `compile`: the kind, and what was compared, as words."""
+    bytes_of_losses: dict[int, int] = field(default_factory=dict)
+    """How many bytes a sample has of what they are given; negative if it cannot be gathered."""
+    added: dict[tuple[str, int, int], tuple[str, str]] = field(default_factory=dict)
+    """Of losses that layers add, by step, layer and number of the call."""
+    steps: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Of steps of the user's own: an `own_step.Finding`, with metrics in the place of their ids."""
+    metrics: dict[int, tuple[str, bool, str]] = field(default_factory=dict)
+    """Of the user's metrics: a `metrics.Finding`."""
+    coupled: dict[str, str] = field(default_factory=dict)
+    """Sentences about outputs that couple samples, by step."""
+    not_tried: dict[str, str] = field(default_factory=dict)
+    """Why something could not be tried, by what it is."""
+    gathers: dict[str, str] = field(default_factory=dict)
+    """The same where it brings samples of ranks together itself."""
+    step_of_loss: dict[int, str] = field(default_factory=dict)
+    """A step in which each of these losses is computed."""
+    tried: dict[str, bool] = field(default_factory=dict)
+    """The steps that were tried."""
+    loss_draws: int = 0
+    """How often losses drew random numbers."""
+
+    def forget_coupling(self, what: str, step: str, place: int) -> None:
+        """Ranks bring together what couples samples in a ``"loss"``, in what is ``"added"``, or in a model's ``"own"`` loss."""
+        mean = Kind.MEAN.name
+        if what == "loss":
+            self.losses[place] = mean, ""
+        elif what == "added":
+            self.added.update((key, (mean, "")) for key in self.added if key[0] == step)
+        else:
+            self.steps[step] = {**self.steps[step], "gradients": mean, "names": [], "updates": {}, "logs": {}}
+
+
+def agreed(own: Findings) -> Findings:
+    """What the ranks found together. Collective."""
+    return together([Findings(**found) for found in of_all_ranks(asdict(own))])
+
+
+def of_all_ranks(own: Any) -> list[Any]:
+    """The objects of all ranks, in their order. Collective. own: of what `tnt.broadcast_object` takes."""
+    sent = np.frombuffer(objects.to_bytes(own), np.uint8)
+    sizes = collectives.all_gather(np.array([len(sent)], np.int64)).ravel()
+    padded = np.zeros(int(sizes.max()), np.uint8)
+    padded[: len(sent)] = sent
+    rows = collectives.all_gather(padded)
+    return [objects.from_bytes(row[:n].tobytes()) for row, n in zip(rows, sizes, strict=True)]
+
+
+def together(of_ranks: Sequence[Findings]) -> Findings:
+    """The findings of several ranks as one."""
+    result = Findings(loss_draws=sum(one.loss_draws for one in of_ranks))
+    for name in ("losses", "added"):
+        found: dict[Any, list[tuple[str, str]]] = {}
+        for one in of_ranks:
+            for key, value in getattr(one, name).items():
+                found.setdefault(key, []).append(value)
+        getattr(result, name).update((key, _of_numbers(values)) for key, values in found.items())
+    for one in of_ranks:
+        for place, size in one.bytes_of_losses.items():
+            known = result.bytes_of_losses.get(place, size)
+            result.bytes_of_losses[place] = min(size, known) if min(size, known) < 0 else max(size, known)
+        for place, metric in one.metrics.items():
+            result.metrics[place] = max(result.metrics.get(place, metric), metric)
+        for step, finding in one.steps.items():
+            result.steps[step] = _of_step(result.steps[step], finding) if step in result.steps else finding
+        for name in ("coupled", "not_tried", "gathers", "step_of_loss", "tried"):
+            getattr(result, name).update({**getattr(one, name), **getattr(result, name)})
+    return result
+
+
+def _of_numbers(values: Sequence[tuple[str, str]]) -> tuple[str, str]:
+    kind = common_kind(Kind[name] for name, _ in values)
+    return kind.name, next((said for name, said in values if name == kind.name), values[0][1])
+
+
+def _of_step(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    def kinds(name: str) -> dict[Any, str]:
+        keys = [*first[name], *(key for key in second[name] if key not in first[name])]
+        return {key: common_kind(Kind[one[name][key]] for one in (first, second) if key in one[name]).name for key in keys}
+
+    worse = max((first, second), key=lambda one: (one["gradients"] == Kind.COUPLED.name, one["percent"]))
+    gradients = common_kind([Kind[first["gradients"]], Kind[second["gradients"]]]).name
+    flags = {name: first[name] or second[name] for name in ("in_tapes", "noise_later")}
+    names = list(dict.fromkeys([*first["names"], *second["names"]]))
+    return {**worse, **flags, "gradients": gradients, "names": names, "updates": kinds("updates"), "logs": kinds("logs")}
+
+
+class Verdict:
+    """Refuses or accepts what couples samples.
+
+    Args:
+        ways_out: the user's alternatives.
+        instead: the behaviour if the user accepts coupled samples.
+    """
+
+    def __init__(self, ways_out: str, instead: str) -> None:
+        self._ways_out = ways_out
+        self._instead = instead
+        self._warned = False
+
+    def refuse(self, said: Iterable[str], answer: Answer) -> None:
+        """Refuses coupled samples, or warns once if the user accepts them.
+
+        Args:
+            said: of each loss, or of the step, what was compared.
+
+        Raises:
+            UnsupportedError: the user does not accept it.
+        """
+        text = "; ".join(said)
+        if not answer.accept_approximate:
+            raise UnsupportedError(f"{text}. {self._ways_out}")
+        if not self._warned:
+            self._warned = True
+            runtime.logger.warning("%s. accept_approximate=True: %s instead", text, self._instead)
+
+
+def warn_not_tried(what: str, reason: str) -> None:
+    """Warns that there was no comparison, and says what that means."""
+    runtime.logger.warning(
+        "%s could not be compared on samples of the first batch and on parts of them: %s. On several ranks it is right if each "
+        "sample's part of it depends on that sample alone, and a loss is their mean. If so, tnt.Model(model, "
+        "samples='independent') says that, and nothing is tried",
+        what,
+        reason,
+    )

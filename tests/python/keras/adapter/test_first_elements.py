@@ -1,0 +1,92 @@
+"""A dataset whose first elements are looked at: whoever iterates over it gets all of them, once, in their order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tarantella.keras.adapter.first_elements import WatchedDataset
+
+
+def shuffled() -> tf.data.Dataset:
+    return tf.data.Dataset.range(23).shuffle(23, seed=3).batch(4)
+
+
+def taken(dataset, at_once, sizes):
+    """The elements of one iteration, of which so many are taken at a time, the last size again and again."""
+    iterator, found = iter(dataset), []
+    sizes = iter([*sizes, *[sizes[-1]] * 20])
+    for size in sizes:
+        for _ in range(size):
+            element = iterator.get_next_as_optional()
+            if not element.has_value():
+                return found
+            found.append(element.get_value().numpy().tolist())
+        dataset.go_on()
+    return found
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 4, 10])
+@pytest.mark.parametrize("sizes", [[1], [2], [4], [1, 4], [3, 1, 2]])
+def test_each_element_comes_once(at_once, sizes):
+    if max(sizes) > at_once:
+        pytest.skip("nobody takes more at once than it said")
+    looked_at = []
+    dataset = WatchedDataset(shuffled(), at_once, lambda element: looked_at.append(element.numpy().tolist()))
+    truth = shuffled()
+    for _ in range(2):  # a shuffle gives another order in the second iteration
+        expected = [batch.numpy().tolist() for batch in truth]
+        assert taken(dataset, at_once, sizes) == expected
+        assert looked_at.pop() == expected[0]
+    assert not looked_at
+
+
+def test_a_generator_is_not_asked_for_more():
+    drawn = []
+
+    def generator():
+        for i in range(5):
+            drawn.append(i)
+            yield np.full(2, i)
+
+    spec = tf.TensorSpec([2], tf.int64)
+    dataset = WatchedDataset(tf.data.Dataset.from_generator(generator, output_signature=spec), 1, lambda _: None)
+    assert [element[0] for element in taken(dataset, 1, [1])] == [0, 1, 2, 3, 4]
+    assert drawn == [0, 1, 2, 3, 4]
+
+
+def test_an_empty_dataset_is_not_looked_at():
+    dataset = WatchedDataset(tf.data.Dataset.range(0), 2, lambda _: pytest.fail("there is nothing to look at"))
+    assert taken(dataset, 2, [1]) == []
+
+
+def test_the_spec_is_kept():
+    """A step has one trace: the elements that were looked at have the shapes that others may have."""
+    ragged = tf.RaggedTensor.from_row_lengths(np.arange(10), [1, 2, 3, 4])
+    sparse = tf.sparse.from_dense(np.eye(4, 5))
+    given = tf.data.Dataset.from_tensor_slices({"ragged": ragged, "sparse": sparse, "dense": np.eye(4)}).batch(3)
+    dataset = WatchedDataset(given, 1, lambda _: None)
+    assert dataset.element_spec == given.element_spec
+    traces = []
+
+    @tf.function
+    def first_of(iterator):
+        traces.append(1)
+        element = next(iterator)
+        return tf.reduce_sum(element["ragged"]), element["dense"], element["sparse"].values
+
+    iterator, sums = iter(dataset), []
+    for _ in range(2):
+        sums.append(int(first_of(iterator)[0]))
+        dataset.go_on()
+    assert sums == [sum(range(6)), sum(range(6, 10))]
+    assert len(traces) == 1
+
+
+def test_an_error_of_the_look_ends_the_iteration():
+    def refuse(element):
+        raise ValueError("not this one")
+
+    with pytest.raises(ValueError, match="not this one"):
+        iter(WatchedDataset(shuffled(), 1, refuse))

@@ -1,0 +1,171 @@
+"""Losses that are made of sums over a batch, as a sum over tokens divided by their number: on ranks, and in plain Keras."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+import tarantella as tnt
+from checks import check, log_messages, run
+
+LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
+RANK = tnt.get_rank()
+SAMPLES, BATCH, WORDS, LENGTH = 22, 7, 9, 5  # the last batch has one sample: other ranks have none
+logging.getLogger("TNT_LIB").setLevel(logging.INFO)
+messages = log_messages()
+numbers = np.random.default_rng(0)
+words = numbers.integers(1, WORDS, (SAMPLES, LENGTH)).astype(np.int32)
+wanted = words * (np.arange(LENGTH) < numbers.integers(1, LENGTH + 1, SAMPLES)[:, np.newaxis])
+wanted[1::2][:3] = 0  # on two ranks, all samples of rank 1 in the first batch are padding
+
+
+def of_tokens(y: Any, found: Any) -> Any:
+    return keras.losses.sparse_categorical_crossentropy(y, found)
+
+
+def ratio(y: Any, found: Any) -> Any:
+    """The sum over tokens that are not padding, divided by their number."""
+    mask = tf.cast(tf.not_equal(y, 0), tf.float32)
+    return tf.reduce_sum(of_tokens(y, found) * mask) / tf.reduce_sum(mask)
+
+
+def guarded(y: Any, found: Any) -> Any:
+    mask = tf.cast(tf.not_equal(y, 0), tf.float32)
+    return tf.reduce_sum(of_tokens(y, found) * mask) / tf.maximum(tf.reduce_sum(mask), 1.0)
+
+
+def counted(y: Any, found: Any) -> Any:
+    mask = tf.not_equal(y, 0)
+    total = tf.reduce_sum(tf.where(mask, of_tokens(y, found), 0.0))
+    return tf.math.divide_no_nan(total, tf.cast(tf.math.count_nonzero(mask), tf.float32))
+
+
+def selected(y: Any, found: Any) -> Any:
+    return tf.reduce_mean(tf.boolean_mask(of_tokens(y, found), tf.not_equal(y, 0)))
+
+
+def root(y: Any, found: Any) -> Any:
+    return tf.sqrt(tf.reduce_mean(tf.square(of_tokens(y, found))))
+
+
+def dice(y: Any, found: Any) -> Any:
+    """Soft, of each class, with a number that keeps it from dividing by zero."""
+    truth = tf.one_hot(tf.cast(y, tf.int32), WORDS)
+    both, each = tf.reduce_sum(truth * found, [0, 1]), tf.reduce_sum(truth + found, [0, 1])
+    return 1 - tf.reduce_mean((2 * both + 1) / (each + 1))
+
+
+def largest(y: Any, found: Any) -> Any:
+    return tf.reduce_max(of_tokens(y, found))
+
+
+def penalised(y: Any, found: Any) -> Any:
+    """A ratio, a mean over samples, and a number that depends on no sample."""
+    return counted(y, found) + 0.1 * tf.reduce_mean(tf.square(found)) + 0.01 * tf.reduce_sum(tf.square(tf.ones([3])))
+
+
+def network() -> Any:
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(3)
+    inputs = keras.Input((LENGTH,), dtype="int32")
+    x = keras.layers.Embedding(WORDS, 6)(inputs)
+    return inputs, keras.layers.Dense(WORDS, "softmax")(keras.layers.LayerNormalization()(x))
+
+
+def plain() -> Any:
+    return keras.Model(*network())
+
+
+class OwnLoss(keras.Model):
+    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, **how: Any) -> Any:
+        loss = ratio(y, y_pred)
+        self.tracker.update_state(loss)
+        self.of_tokens.update_state(of_tokens(y, y_pred))
+        return loss
+
+
+def own_loss() -> Any:
+    model = OwnLoss(*network())
+    model.tracker, model.of_tokens = keras.metrics.Mean(name="tracker"), keras.metrics.Mean(name="of_tokens")
+    return model
+
+
+class AddsRatio(keras.layers.Layer):
+    def call(self, inputs: Any) -> Any:
+        y, found = inputs
+        self.add_loss(ratio(y, found))
+        return found
+
+
+def adding() -> Any:
+    inputs, found = network()
+    y = keras.Input((LENGTH,), dtype="int32")
+    if not LEGACY:
+        return keras.Model([inputs, y], AddsRatio()([y, found]))
+    model = keras.Model([inputs, y], found)
+    model.add_loss(ratio(y, found))  # each operation becomes a layer
+    return model
+
+
+def trained(make: Any, loss: Any = None, scaled: bool = False, **options: Any) -> dict[str, Any]:
+    model = tnt.Model(make(), **options)
+    optimizer = keras.optimizers.SGD(0.5)
+    if scaled:
+        optimizer = keras.mixed_precision.LossScaleOptimizer(optimizer)
+    model.compile(optimizer, loss)
+    inputs = [words, wanted] if make is adding else words
+    data = tf.data.Dataset.from_tensor_slices((tuple(inputs), wanted) if make is adding else (inputs, wanted))
+    if make is adding:
+        data = data.map(lambda inputs, _: (inputs,))
+    data = data.batch(BATCH)
+    history = model.fit(data, epochs=1, verbose=0, validation_data=data).history
+    weights = np.concatenate([np.asarray(v).ravel() for v in model.trainable_variables]).tolist()
+    return {**{name: [float(v) for v in values] for name, values in history.items()}, "weights": weights}
+
+
+def compared(*what: Any, **how: Any) -> dict[str, float]:
+    """The largest differences from plain Keras on rank 0."""
+    ours = trained(*what, **how)
+    truth = trained(*what, **how, parallel_strategy=tnt.ParallelStrategy.NONE) if RANK == 0 else ours
+    assert len(truth) > 2 and truth.keys() == ours.keys(), (truth.keys(), ours.keys())
+    return {name: float(np.abs(np.array(ours[name]) - truth[name]).max()) for name in truth}
+
+
+@check
+def compiled() -> dict[str, Any]:
+    losses = [guarded, selected, dice, penalised]
+    return {loss.__name__: compared(plain, loss) for loss in losses}
+
+
+@check
+def scaled() -> dict[str, float]:
+    return compared(plain, root, scaled=True)
+
+
+@check
+def own() -> dict[str, float]:
+    return compared(own_loss)
+
+
+@check
+def added() -> dict[str, float]:
+    return compared(adding)
+
+
+@check
+def gathered() -> dict[str, float]:
+    return compared(plain, largest)
+
+
+@check
+def said() -> list[str]:
+    return [message for message in messages if "made of sums" in message]
+
+
+run(sys.argv[1], *sys.argv[2:])
