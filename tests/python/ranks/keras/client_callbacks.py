@@ -164,5 +164,6 @@ def a_cache_in_a_file() -> list[Any]:
     data = tf.data.Dataset.from_tensor_slices((x, y)).cache(str(path)).batch(8)
     model = tnt.Model(keras.Sequential([keras.Input((4,)), dense()]))
     model.compile("sgd", "mse")
-    model.fit(data, epochs=2, verbose=0)
-    return [path.with_name(f"cache.rank{RANK}.index").exists()]
+    # legacy Keras makes the iterator of the second epoch before it has let go of the first, which writes the cache
+    model.fit(data, epochs=1 if hasattr(keras, "__internal__") else 2, verbose=0)
+    return [any(folder.glob(f"cache.rank{RANK}*")) and not any(folder.glob("cache_*"))]

@@ -200,7 +200,10 @@ def with_statistics(layer: Any, moments: Callable[..., Any]) -> Callable[..., An
 
 def steps_per_execution(model: Any) -> int:
     """How many batches one call of the training function takes. Legacy Keras keeps the number in a private variable."""
-    return int(model._steps_per_execution.numpy()) if LEGACY else int(model.steps_per_execution)
+    if not LEGACY:
+        return int(model.steps_per_execution)
+    steps = model._steps_per_execution
+    return 1 if steps is None else int(steps.numpy())  # None before the model is compiled
 
 
 def share_initial_epoch(model: Any, of_master: Callable[[list[int]], list[int]]) -> None:
