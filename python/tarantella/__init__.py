@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from tarantella.runtime import get_rank as get_rank
     from tarantella.runtime import get_size as get_size
     from tarantella.runtime import is_master_rank as is_master_rank
+    from tarantella.tuning import tuner as tuner
 
 __version__ = _native.version()
 
@@ -108,6 +109,7 @@ _LAZY = {
     "plan": "tarantella.keras.reduction.plan",
     **dict.fromkeys(("all_gather", "all_reduce", "all_to_all", "reduce_scatter"), "tarantella.reduction"),
     **dict.fromkeys(("barrier", "broadcast", "broadcast_object"), "tarantella.collectives"),
+    "tuner": "tarantella.tuning",
     **dict.fromkeys(
         ("get_local_rank", "get_local_size", "get_master_rank", "get_rank", "get_size", "is_master_rank"), "tarantella.runtime"
     ),
@@ -181,6 +183,7 @@ __all__ = [
     "reduce_scatter",
     "same_noise",
     "tnt_initializer",
+    "tuner",
 ]
 
 

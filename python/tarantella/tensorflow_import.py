@@ -12,11 +12,12 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import inspect
+import os
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tarantella import environment, gpus, settings, threads
+from tarantella import environment, gpus, runtime, settings, threads
 from tarantella.seeding import agreed_seed, global_seed
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def uninstall() -> None:
 def _prepare(tf: ModuleType) -> None:
     if environment.in_job():
         seed_datasets(tf)
+        cache_by_rank(tf)
         if _first_gradient is not None:
             _run_before_gradients(tf, _first_gradient)
     gpus.choose(tf)
@@ -89,6 +91,23 @@ def _seeded(original: Callable[..., Any]) -> Callable[..., Any]:
 
     seeded._tnt_seeded = True  # type: ignore[attr-defined]
     return seeded
+
+
+def cache_by_rank(tf: ModuleType) -> None:
+    """Makes ``dataset.cache(file)`` of several ranks write a file for each rank: TensorFlow has one writer for a file."""
+    original = tf.data.Dataset.cache
+    if getattr(original, "_tnt_by_rank", False):
+        return
+
+    @functools.wraps(original)
+    def cache(self: Any, filename: Any = "", *args: Any, **kwargs: Any) -> Any:
+        if isinstance(filename, (str, os.PathLike)) and os.fspath(filename) and runtime.get_size() > 1:
+            shared, filename = os.fspath(filename), f"{os.fspath(filename)}.rank{runtime.get_rank()}"
+            runtime.logger.info("dataset.cache(%r): each rank has a cache of its own, this one in %s", shared, filename)
+        return original(self, filename, *args, **kwargs)
+
+    cache._tnt_by_rank = True  # type: ignore[attr-defined]
+    tf.data.Dataset.cache = cache
 
 
 def shuffle_by_rank() -> None:

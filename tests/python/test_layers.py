@@ -27,7 +27,7 @@ PYTHON = [
     ["environment", "threads", "horovod_name", "pipeline_schedule"],
     ["gpus", "runtime"],
     ["collectives"],
-    ["seeding"],
+    ["seeding", "tuning"],
     ["tensorflow_import"],
     ["keras/."],
     ["keras/adapter", "keras/files"],

@@ -5,7 +5,7 @@ that the predecessor had, are in `tarantella.compat`.
 """
 
 from tarantella.collectives.agreement import agree_on_failure, explained, meet, require_same
-from tarantella.collectives.blocking import all_gather, all_reduce, barrier, broadcast
+from tarantella.collectives.blocking import all_gather, all_reduce, barrier, broadcast, preceded
 from tarantella.collectives.fused import all_reduce_each
 from tarantella.collectives.objects import broadcast_object
 
@@ -19,5 +19,6 @@ __all__ = [
     "broadcast_object",
     "explained",
     "meet",
+    "preceded",
     "require_same",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,11 +13,34 @@ from tarantella.collectives.arrays import as_array
 from tarantella.collectives.wire import as_bytes, as_library_type, operation
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from numpy.typing import ArrayLike, NDArray
+
+_first: Callable[[], None] | None = None
+
+
+@contextmanager
+def preceded(action: Callable[[], None] | None) -> Iterator[None]:
+    """In this context the action comes before each of these collectives; None: nothing does."""
+    global _first
+    before, _first = _first, action
+    try:
+        yield
+    finally:
+        _first = before
+
+
+def _begin() -> None:
+    if _first is not None:
+        action = _first
+        with preceded(None):
+            action()
 
 
 def barrier() -> None:
     """Returns after all ranks have called it."""
+    _begin()
     runtime.world().barrier()
 
 
@@ -29,6 +53,7 @@ def all_reduce(x: ArrayLike | Any, op: str = "sum", out: NDArray[Any] | None = N
     result = np.empty_like(source) if out is None else _flat_output(out, given)
     if out is not None and out.ctypes.data != source.ctypes.data and np.may_share_memory(out, source):
         source = source.copy()  # in place means exactly the same memory; these only overlap
+    _begin()
     wire_in, dtype = as_library_type(source)
     wire_out, _ = as_library_type(result)
     runtime.world().all_reduce(wire_in, wire_out, dtype, operation_code)
@@ -57,6 +82,7 @@ def all_gather(x: ArrayLike) -> NDArray[Any]:
     given = as_array(x)
     source = np.ascontiguousarray(given)
     result = np.empty((runtime.get_size(), *given.shape), source.dtype)
+    _begin()
     runtime.world().all_gather(as_bytes(source), as_bytes(result), Dtype.uint8)
     return result
 
@@ -69,5 +95,6 @@ def broadcast(x: ArrayLike, root: int = 0) -> NDArray[Any]:
         root: the rank whose values are taken.
     """
     result = np.array(as_array(x), copy=True, order="C")
+    _begin()
     runtime.world().broadcast(as_bytes(result), Dtype.uint8, root)
     return result

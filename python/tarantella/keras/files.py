@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import uuid
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -16,6 +17,24 @@ from tarantella import collectives, runtime
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
+
+
+_thread = threading.local()
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """In this context this thread writes a file for which it was decided which rank writes it, and where."""
+    before, _thread.writes = is_writing(), True
+    try:
+        yield
+    finally:
+        _thread.writes = before
+
+
+def is_writing() -> bool:
+    """Whether this thread is inside of `writing`."""
+    return getattr(_thread, "writes", False)
 
 
 def write(
@@ -87,7 +106,8 @@ def replace(path: Path, write_to: Callable[[str], Any]) -> None:
 
 def _write_beside(path: Path, beside: Path, write_to: Callable[[str], Any]) -> None:
     try:
-        write_to(str(beside / path.name))
+        with writing():
+            write_to(str(beside / path.name))
         for written in sorted(beside.rglob("*")):
             sync(written)
         # of a checkpoint of TensorFlow's, the files that name the others come last
@@ -119,6 +139,18 @@ def _errors_that_name(path: Path, hidden: str) -> Iterator[None]:
                         setattr(in_chain, name, shown(getattr(in_chain, name)))
             in_chain = in_chain.__cause__ or in_chain.__context__
         raise
+
+
+def with_advice(error: Exception, advice: str) -> Exception:
+    """The error of a file or of TensorFlow, with a sentence at its end; any other error as it is."""
+    if isinstance(error, tf.errors.OpError):
+        kind: type[Exception] = type(error)
+        return kind(error.node_def, error.op, f"{error.message}. {advice}")
+    if isinstance(error, OSError) and error.strerror is not None:
+        error.strerror = f"{error.strerror}. {advice}"
+    elif isinstance(error, OSError):
+        error.args = (". ".join([*map(str, error.args), advice]),)
+    return error
 
 
 def _move(made: Path, path: Path) -> None:

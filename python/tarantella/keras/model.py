@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 from tarantella import collectives, runtime
 from tarantella.keras import adapter, deferred, files
+from tarantella.keras.callback_placement import model_files
 from tarantella.keras.data.batches import Sharing
 from tarantella.keras.drivers import on_batch
 from tarantella.keras.drivers.distributed_model import DistributedModel, Options, verbosity
 from tarantella.keras.drivers.evaluate import evaluate
 from tarantella.keras.drivers.fit import FitArguments, fit
+from tarantella.keras.drivers.own_methods import own_methods
 from tarantella.keras.drivers.predict import predict
 from tarantella.keras.loops import guard
 from tarantella.keras.pipeline.options import PipelineArguments
 from tarantella.keras.pipeline.pipelined_model import PipelinedModel
 from tarantella.keras.reduction.plan import Plan
 from tarantella.keras.reproducible import fingerprint
-from tarantella.keras.step import unwrapped_models
+from tarantella.keras.step import keras_methods, unwrapped_models
 from tarantella.keras.surrogate import Surrogate
 from tarantella.strategy import ParallelStrategy
 
@@ -121,6 +123,8 @@ class Model(Surrogate):
         ).checked()  # fmt: skip
         unwrapped_models.install_checks()
         guard.install()
+        keras_methods.install()
+        model_files.install()
         if parallel_strategy == ParallelStrategy.NONE:
             deferred.fill_model(model)
             unwrapped_models.allow(model)
@@ -131,7 +135,9 @@ class Model(Surrogate):
         if pipeline is None:
             deferred.fill_model(model)
         inside = DistributedModel(model, options) if pipeline is None else PipelinedModel(model, options, arguments, pipeline)
-        for name, value in {"_tnt": inside, **inside.methods()}.items():
+        distributed = {name: functools.partial(getattr(Model, name), self) for name in keras_methods.METHODS}
+        methods = own_methods(model, distributed) if pipeline is None else inside.methods()
+        for name, value in {"_tnt": inside, **methods}.items():
             object.__setattr__(self, name, value)
         unwrapped_models.mark_wrapped(model)
         return self
@@ -239,7 +245,8 @@ class Model(Surrogate):
         x, batch_size = Sharing(tnt_distribute_dataset, tnt_micro_batch_size).batched(x, batch_size)
         data = {"x": x, "y": y, "batch_size": batch_size, "sample_weight": sample_weight, "steps": steps, **loading}
         if self._tnt.is_plain:
-            return self.model.evaluate(**data, verbose=verbose, callbacks=callbacks, return_dict=return_dict)
+            evaluate_here = keras_methods.keras_method(self.model, "evaluate")
+            return evaluate_here(**data, verbose=verbose, callbacks=callbacks, return_dict=return_dict)
         return evaluate(self._tnt, data, tnt_distribute_dataset, verbose, callbacks, return_dict)
 
     def predict(
@@ -272,7 +279,7 @@ class Model(Surrogate):
         x, batch_size = Sharing(tnt_distribute_dataset, tnt_micro_batch_size).batched(x, batch_size)
         data = {"x": x, "batch_size": batch_size, "steps": steps, **loading}
         if runtime.get_size() == 1 or not tnt_distribute_dataset:
-            return self.model.predict(**data, verbose=verbosity(verbose), callbacks=callbacks)
+            return keras_methods.keras_method(self.model, "predict")(**data, verbose=verbosity(verbose), callbacks=callbacks)
         return predict(self._tnt, data, verbose, callbacks, tnt_output_on_all_devices)
 
     # ------------------------------------------------------------------------------------------------ single batches
@@ -293,7 +300,7 @@ class Model(Surrogate):
         """
         if self._tnt.is_plain:
             with unwrapped_models.internal_call(), fingerprint.recorded_step(self.model, dict):
-                return self.model.train_on_batch(
+                return keras_methods.keras_method(self.model, "train_on_batch")(
                     x, y, sample_weight=sample_weight, class_weight=class_weight, return_dict=return_dict, **options
                 )
         return on_batch.train_on_batch(self._tnt, x, y, sample_weight, class_weight, return_dict, **options)
@@ -301,12 +308,15 @@ class Model(Surrogate):
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False, **options: Any) -> Any:
         """Like Keras' `test_on_batch`, on a global batch, of which each rank takes its part. Collective."""
         if self._tnt.is_plain:
-            return self.model.test_on_batch(x, y, sample_weight=sample_weight, return_dict=return_dict, **options)
+            test = keras_methods.keras_method(self.model, "test_on_batch")
+            return test(x, y, sample_weight=sample_weight, return_dict=return_dict, **options)
         return on_batch.test_on_batch(self._tnt, x, y, sample_weight, return_dict, **options)
 
     def predict_on_batch(self, x: Any) -> Any:
         """Like Keras' `predict_on_batch`, on a global batch, of which each rank takes its part. Collective."""
-        return self.model.predict_on_batch(x) if runtime.get_size() == 1 else on_batch.predict_on_batch(self._tnt, x)
+        if runtime.get_size() == 1:
+            return keras_methods.keras_method(self.model, "predict_on_batch")(x)
+        return on_batch.predict_on_batch(self._tnt, x)
 
     # ---------------------------------------------------------------------------------------- figures of the reduction
 

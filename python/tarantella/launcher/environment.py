@@ -19,6 +19,10 @@ ALWAYS = {"TF_CPP_MIN_LOG_LEVEL": "2", "PYTHONUNBUFFERED": "1", "PYTHONHASHSEED"
 """Set for every rank, unless the environment has them. Ranks, and a job that is started again, iterate over sets alike."""
 
 
+TRACKERS_OFF = {"WANDB_MODE": "disabled", "NEPTUNE_MODE": "debug"}
+"""What trackers of experiments offer to log nothing. All ranks run the script, and rank 0 alone is to log."""
+
+
 @dataclass(frozen=True)
 class Rendezvous:
     """Where the ranks of a job find each other, and the secret that they need to join."""
@@ -51,10 +55,14 @@ def _always(inherited: Mapping[str, str]) -> dict[str, str]:
 
 
 def rank_environment(shared: Mapping[str, str], size: int, rendezvous: Rendezvous, rank: int, report: str) -> dict[str, str]:
-    """All that the launcher sets for one rank. report: the name of the pipe for its report."""
+    """All that the launcher sets for one rank. report: the name of the pipe for its report.
+
+    A variable of a tracker that -x gives holds for every rank; one that the launcher has inherited is for rank 0.
+    """
     values = (rank, size, rank, size, rendezvous.name, rendezvous.token, report, mark.own_mark())
     others = _of_other_launchers(rank, size) if shared.get("TNT_HOROVOD") == "1" else {}
-    return {**others, **shared, **dict(zip(variables.OF_RANK, map(str, values), strict=True))}
+    trackers = TRACKERS_OFF if rank > 0 else {}
+    return {**trackers, **others, **shared, **dict(zip(variables.OF_RANK, map(str, values), strict=True))}
 
 
 def _of_other_launchers(rank: int, size: int) -> dict[str, str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from tarantella import variables
 from tarantella.environment import local_rank
 from tarantella.launcher import mark, rank_notices, supervision
-from tarantella.launcher.environment import Rendezvous
+from tarantella.launcher.environment import TRACKERS_OFF, Rendezvous
 from tarantella.launcher.errors import UsageError
 from tarantella.launcher.job import Job
 from tarantella.launcher.mpirun import FLIGHT_RECORDER, GRACE, JOINING, RANKS
@@ -86,5 +86,6 @@ def _rank() -> int:
     return next((int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ), 0)
 
 
-def _environment(_rank: int, report: str) -> Mapping[str, str]:
-    return {variables.REPORT_FD: report, variables.LAUNCHER: mark.own_mark()}
+def _environment(_number: int, report: str) -> Mapping[str, str]:
+    trackers = {name: off for name, off in TRACKERS_OFF.items() if name not in os.environ} if _rank() > 0 else {}
+    return {**trackers, variables.REPORT_FD: report, variables.LAUNCHER: mark.own_mark()}

@@ -48,6 +48,15 @@ def test_only_rank_0_has_the_input(here):
     assert sorted(result.stdout.splitlines()) == ["[rank 0] 'typed'", "[rank 1] ''"]
 
 
+def test_trackers_of_other_ranks_log_nothing(here, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    show = "print(os.environ.get('WANDB_MODE'), os.environ.get('NEPTUNE_MODE'))"
+    result = here.ranks(2, show, "--output-on-all-devices")
+    assert sorted(result.stdout.splitlines()) == ["[rank 0] offline None", "[rank 1] disabled debug"]
+    result = here.ranks(2, show, "--output-on-all-devices", "-x", "WANDB_MODE=online")
+    assert sorted(result.stdout.splitlines()) == ["[rank 0] online None", "[rank 1] online debug"]
+
+
 def test_threads_are_shared_and_said(here, monkeypatch):
     for key in CHOSEN:
         monkeypatch.delenv(key, raising=False)

@@ -44,7 +44,7 @@ SPREAD = "spread the state of an optimizer over ranks"
 ON_BATCH = "take a batch and return metrics in train_on_batch and test_on_batch as Keras does"
 READ = "read data as Keras does"
 REMEMBER = "keep what Keras' callbacks remember in a checkpoint"
-WRITE = "write the files of a BackupAndRestore beside their place first"
+WRITE = "write files of models once, and beside their place first"
 RANDOM_STATE = "keep the random state of TensorFlow in a checkpoint"
 TRACES = "draw each rank's own random numbers in a function that was traced before the step"
 AUTOGRAPH = "rewrite a function by AutoGraph if its caller is"
@@ -85,6 +85,10 @@ TABLE = [
     (LEGACY, "tf_keras.src.models.cloning", "_clone_sequential_model _clone_functional_model", UNWRAPPED),
     (LEGACY, "tf_keras.src.saving.saving_api", "saving_lib legacy_sm_saving_lib", UNWRAPPED),
     (LEGACY, "tf_keras.src.saving.pickle_utils", "deserialize_model_from_bytecode", UNWRAPPED),
+    (BOTH, "model", "_compile_config", "compare what the models of ranks were compiled with"),
+    (KERAS_3, "keras.src.saving.saving_lib", "save_model save_weights_only", WRITE),
+    (KERAS_3, "keras.src.legacy.saving.legacy_h5_format", "save_model_to_hdf5", WRITE),
+    (LEGACY, "tf_keras.src.saving.saving_lib", "save_model save_weights_only", WRITE),
     # optimizers
     (BOTH, "optimizer", "_learning_rate", "find the learning rates that a callback may set"),
     (KERAS_3, "optimizer", "_trainable_variables _iterations@3.5 _accumulated_gradients _get_variable_index", AT_ONCE),
@@ -226,10 +230,7 @@ class TensorFlowOwners:
     def parallel_batch(self) -> Any:
         return self.source.batch(2, num_parallel_calls=2, deterministic=True)
 
-    @functools.cached_property
-    def prefetched(self) -> Any:
-        return self.source.prefetch(2)
-
+    prefetched = functools.cached_property(lambda self: self.source.prefetch(2))
     iterator = functools.cached_property(lambda self: iter(self.source))
     repeated = functools.cached_property(lambda self: self.source.repeat(2))
     shuffled = functools.cached_property(lambda self: self.source.shuffle(2))
@@ -338,8 +339,6 @@ class Owners(TensorFlowOwners):
     def loss_scale(self) -> Any:
         return self.loss_scale_optimizer._loss_scale
 
-    # ---------------------------------------------------------------------------------------------------- callbacks
-
     @functools.cached_property
     def callback_list(self) -> str:
         return inspect.getsource(self.keras.callbacks.CallbackList)
@@ -390,8 +389,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         owners = Owners(folder)
         front_end = "legacy Keras" if owners.legacy else "Keras 3"
-        version = _number(owners.keras.__version__)
-        asked = [name for name in CONTRACT if front_end in name.front_ends and name.since <= version]
+        asked = [name for name in CONTRACT if front_end in name.front_ends and name.since <= _number(owners.keras.__version__)]
         found = {name.full: reason for name in asked if (reason := missing(owners, name)) is not None}
         versions = f"{owners.keras.__name__} {owners.keras.__version__}, TensorFlow {owners.tf.__version__}"
         print(json.dumps({"versions": versions, "missing": found}))

@@ -10,6 +10,7 @@ versions with which it passes.
 # ruff: noqa: F403
 
 from tarantella.keras.adapter.common.callbacks import *
+from tarantella.keras.adapter.common.functions import *
 from tarantella.keras.adapter.common.losses import *
 from tarantella.keras.adapter.common.models import *
 from tarantella.keras.adapter.common.optimizers import *

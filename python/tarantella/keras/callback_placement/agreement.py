@@ -7,13 +7,15 @@ a callback of any rank could do such a thing, all ranks compare, in one small co
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+import hashlib
+import os
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tarantella import collectives, runtime
-from tarantella.errors import MismatchError
+from tarantella.errors import MismatchError, TarantellaError
 from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
 from tarantella.keras.reduction import weights
@@ -22,6 +24,9 @@ from tarantella.keras.step import accumulation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from contextlib import AbstractContextManager
+
+    from numpy.typing import NDArray
 
 BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end")
 TEST_BATCH_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
@@ -35,7 +40,8 @@ OUTER_HOOKS = (
 )
 HOOKS = (*BATCH_HOOKS, *TEST_BATCH_HOOKS, *OUTER_HOOKS)
 
-_GOES_ON, _STOPS, _FAILED = range(3)
+_GOES_ON, _STOPS, _FAILED, _WRITES = range(4)
+_KEY_BYTES, _TEXT_BYTES = 17, 1000
 
 
 class Agreement:
@@ -47,6 +53,7 @@ class Agreement:
         restores: whether one of them can restore an earlier state of the training.
         is_same: whether the state of a training is the same on all ranks; otherwise each accumulates a part of its own.
         is_whole: whether each rank has all weights; otherwise one that restores gives each rank its own.
+        served: the context in which other ranks answer the master about state that they hold.
     """
 
     def __init__(
@@ -57,6 +64,7 @@ class Agreement:
         *,
         is_same: bool = False,
         is_whole: bool = True,
+        served: Callable[[], AbstractContextManager[None]] | None = None,
     ) -> None:
         here = [*(hook in set(may_fail) for hook in HOOKS), *(hook in set(may_change) for hook in HOOKS), restores]
         anywhere = collectives.all_reduce(np.array(here, np.uint8), op="max").astype(bool)
@@ -65,6 +73,7 @@ class Agreement:
         self._restores, self._is_same, self._is_whole = bool(anywhere[-1]), is_same, is_whole
         if not self._may_fail.isdisjoint(TEST_BATCH_HOOKS):  # evaluation has no collective at each batch, and needs none
             self._may_fail.add("on_test_end")
+        self._served = served
         self._failure: Exception | None = None
         self._warned = False
 
@@ -102,18 +111,87 @@ class Agreement:
         if not self._may_change.isdisjoint(BATCH_HOOKS):
             weights.compare(adapter.weights(model), "at the end of the epoch (a callback that changes them runs on some only?)")
 
+    def agrees_after(self, hook: str) -> bool:
+        """Whether the ranks agree after each call of this hook, and a callback may write files in it with them."""
+        return hook in self._may_fail and hook not in TEST_BATCH_HOOKS
+
+    def write(self, model: Any, path: str | None, write_here: Callable[[], Any]) -> None:
+        """Writes a file in a callback, while the other ranks are in callbacks of the same hook, or after them.
+
+        A path that several ranks ask for at a time is written by the first of them alone. All go on when it is there.
+
+        path: None: each rank writes, one after another.
+
+        Raises:
+            The exception of `write_here`, on the rank that wrote; TarantellaError on others that asked for the same file.
+        """
+        with collectives.preceded(None):
+            self._meet(model, _WRITES, [0, 0])
+            key = hashlib.blake2b(os.path.abspath(path).encode(), digest_size=_KEY_BYTES - 1).digest() if path else b""
+            self._take_turns((b"\1" if path else b"\2") + key, write_here)
+
+    def before_collective(self, model: Any) -> None:
+        """A callback begins a collective call: ranks that write files before it are done first."""
+        if self._meet_writers(model, _GOES_ON, [1, 0])[0] == _FAILED:
+            collectives.agree_on_failure(None)
+
+    def _take_turns(self, key: bytes = b"", write_here: Callable[[], Any] = lambda: None) -> None:
+        """Ranks write what their callbacks have asked for. Collective.
+
+        key: begins with 1 and identifies a file, or with 2; empty: this rank asks for nothing.
+        """
+        own_key = _padded(key, _KEY_BYTES)
+        keys = [bytes(row) for row in collectives.all_gather(own_key)]
+        failure, of_others = None, ""
+        for rank, asked in enumerate(keys):
+            if asked[0] == 0 or (asked[0] == 1 and asked in keys[:rank]):
+                continue
+            own: Exception | None = None
+            with self._served() if self._served is not None and rank == runtime.get_master_rank() else nullcontext():
+                if rank == runtime.get_rank():
+                    try:
+                        write_here()
+                    except Exception as error:
+                        own = failure = error
+            text = "" if own is None else f"{type(own).__name__}: {own}"
+            said = bytes(collectives.broadcast(_padded(text.encode(), _TEXT_BYTES), rank)).rstrip(b"\0")
+            if said and asked == bytes(own_key):
+                of_others = f"rank {rank} failed: {said.decode(errors='replace')}"
+        if failure is not None:
+            raise failure
+        if of_others:
+            raise TarantellaError(of_others)
+
+    def _meet_writers(self, model: Any, state: int, where: list[int]) -> NDArray[Any]:
+        """Meets the other ranks, once more after each file that one of them writes in a callback."""
+        while (maxima := self._meet(model, state, where))[0] == _WRITES:
+            self._take_turns()
+        return maxima
+
+    def _meet(self, model: Any, state: int, where: list[int]) -> NDArray[Any]:
+        """The maxima over ranks of the state and the learning rates, and their negatives. Collective.
+
+        where: [1, 0] before a collective call of a callback, [0, 1] after the hook, [0, 0] before a file is written.
+        """
+        values = np.array([float(rate.numpy()) for rate in adapter.learning_rates(model)])
+        with self._meeting(model):
+            maxima: NDArray[Any] = collectives.all_reduce(np.concatenate([[state], where, values, -values]), op="max")
+            if maxima[0] not in (_WRITES, _FAILED) and maxima[1] and maxima[2]:
+                in_call = collectives.all_gather(np.array(where[0]))
+                one, other = (int(np.argmax(in_call == is_in)) for is_in in (1, 0))
+                raise MismatchError(f"rank {one} is in a collective call while the callbacks of rank {other} have ended")
+        return np.concatenate([maxima[:1], maxima[3:]])
+
     def _compare(self, model: Any) -> None:
         state = _FAILED if self.failed else _STOPS if getattr(model, "stop_training", False) else _GOES_ON
         rates = adapter.learning_rates(model)
-        values = np.array([float(rate.numpy()) for rate in rates])
-        with self._meeting(model):
-            maxima = collectives.all_reduce(np.concatenate([[state], values, -values]), op="max")
+        maxima = self._meet_writers(model, state, [0, 1])
         if maxima[0] == _FAILED:
             failure, self._failure = self._failure, None
             collectives.agree_on_failure(failure)
         if maxima[0] == _STOPS:
             model.stop_training = True
-        highest, lowest = maxima[1 : len(values) + 1], -maxima[len(values) + 1 :]
+        highest, lowest = maxima[1 : len(rates) + 1], -maxima[len(rates) + 1 :]
         if not np.array_equal(highest, lowest):
             weights.broadcast(rates)
             self._warn("the learning rate")
@@ -155,6 +233,10 @@ class Agreement:
         if not self._warned:
             self._warned = True
             runtime.logger.warning("a callback has changed %s on some ranks only: all ranks take the master's", what)
+
+
+def _padded(data: bytes, size: int) -> NDArray[np.uint8]:
+    return np.frombuffer(data[:size].ljust(size, b"\0"), np.uint8)
 
 
 class BeforeCallbacks(keras.callbacks.Callback):  # type: ignore[misc]

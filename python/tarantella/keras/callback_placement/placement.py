@@ -7,16 +7,18 @@ that writes files does so on the master. The user's list and callbacks stay as t
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import os
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tarantella import runtime
+from tarantella import collectives, runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, files
 from tarantella.keras.adapter import keras
+from tarantella.keras.callback_placement import model_files
 from tarantella.keras.callback_placement.agreement import BATCH_HOOKS, HOOKS, AfterCallbacks, Agreement, BeforeCallbacks
 from tarantella.keras.reduction.reducer import check_all
 from tarantella.keras.step.patch import Patch
@@ -107,11 +109,11 @@ def _stand_ins(callbacks: list[Any], hooks: StepHooks | None = None) -> tuple[li
         may_fail |= {"on_train_begin", "on_test_begin"}  # set_model and set_params come before, and can fail
     is_same = hooks is not None and hooks.reproducible
     restoring = any(restores(callback) for callback in callbacks)
-    agreement = Agreement(may_fail, may_change, restoring, is_same=is_same, is_whole=is_whole)
+    served = None if hooks is None else hooks.served
+    agreement = Agreement(may_fail, may_change, restoring, is_same=is_same, is_whole=is_whole, served=served)
     for callback in callbacks:
         if hooks is not None and hasattr(callback, "tnt_stats"):
             callback.tnt_stats = hooks.reducers.stats
-    served = None if hooks is None else hooks.served
     return [_stand_in(callback, agreement, served) for callback in callbacks], agreement
 
 
@@ -180,6 +182,7 @@ class _StandIn(keras.callbacks.Callback):  # type: ignore[misc]
         self._here = runs_here(callback)
         self._served = served  # the context in which other ranks answer the master about state that they hold
         self._hooks = overridden(callback)
+        self._is_everywhere = runs_on_all_ranks(callback) and not _is_known(callback)
         self._alike = _is_known(callback) and not isinstance(callback, _WRITE)
         if self._here and isinstance(callback, _TENSORBOARD) and _runs_everywhere(callback):
             self._callback = _with_folders_of_rank(callback)
@@ -205,20 +208,32 @@ class _StandIn(keras.callbacks.Callback):  # type: ignore[misc]
         if not self._here or (self._agreement is not None and self._agreement.failed):
             return
         try:
-            with self._quiet(), self._atomic_files():
+            with self._quiet(), self._atomic_files(), self._with_other_ranks(hook):
                 getattr(self._callback, method)(*args, **kwargs)
-        except Exception as error:
+        except Exception as raised:
+            error = files.with_advice(raised, model_files.ADVICE) if self._is_everywhere else raised
             if self._agreement is None or self._alike:
                 raise
             if not self._agreement.keep(hook, error):
                 runtime.world().abort(f"callback {_kind(self._callback).__name__} raised {type(error).__name__}: {error}")
-                raise
+                raise error from raised
 
     def _quiet(self) -> contextlib.AbstractContextManager[Any]:
         """All ranks make the decisions of Keras' own callbacks, and the master alone prints them."""
         if not must_decide_everywhere(self._callback) or runtime.shows_output():
             return contextlib.nullcontext()
         return contextlib.redirect_stdout(io.StringIO())
+
+    @contextmanager
+    def _with_other_ranks(self, hook: str) -> Iterator[None]:
+        """In this context the callback writes files together with those of other ranks, if it runs on all."""
+        agreement, model = self._agreement, self.model
+        if not self._is_everywhere or agreement is None or not agreement.agrees_after(hook) or runtime.get_size() == 1:
+            yield
+            return
+        writer = functools.partial(agreement.write, model)
+        with model_files.written_together(writer), collectives.preceded(lambda: agreement.before_collective(model)):
+            yield
 
     def _atomic_files(self) -> contextlib.AbstractContextManager[None]:
         if not isinstance(self._callback, _SAVE) or self.model is None:

@@ -13,13 +13,14 @@ from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter, context, files
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.data import split
+from tarantella.keras.drivers.likeness import Likeness
 from tarantella.keras.loops import optimizers
 from tarantella.keras.reduction import ops, statistics, weights
 from tarantella.keras.reduction.reducer import check_all
 from tarantella.keras.reproducible import fingerprint, options, shard_state
 from tarantella.keras.reproducible.step import ReproducibleHooks
 from tarantella.keras.sharding import ServedCallbacks, ShardedOptimizers, refuse_shared_out
-from tarantella.keras.step import accumulation, losses, noise, unwrapped_models
+from tarantella.keras.step import accumulation, configuration, losses, noise, unwrapped_models
 from tarantella.keras.step.hooks import StepHooks, create_hooks
 from tarantella.keras.trial.again import Again
 from tarantella.keras.trial.trials import Trials
@@ -101,6 +102,8 @@ class DistributedModel:
         self.sharding: ShardedOptimizers | None = None
         self.trials: Trials | None = None
         self._again = Again()
+        self._compared: Any = None  # the hooks with which the ranks' configurations were found to be the same
+        self.likeness = Likeness(keras_model)
 
     @property
     def shards(self) -> int | None:
@@ -210,6 +213,13 @@ class DistributedModel:
                     "give the model the plain optimizer"
                 )
 
+    def require_same(self, always: bool = False) -> None:
+        """Compares the configurations of the ranks' models, always or once since `compile`. Collective."""
+        hooks = self.open_hooks()
+        if always or self._compared is not hooks:
+            configuration.require_same(self.keras_model, again=self._compared is hooks)
+            self._compared = hooks
+
     def build(self, batch_spec: Any, step: str = "train_step") -> None:
         """Makes all variables of the compiled model.
 
@@ -269,6 +279,7 @@ class DistributedModel:
         """Gives all ranks rank 0's weights, which are random if nothing was trained or loaded yet. Collective."""
         self.open_hooks().synchronise_state()
         weights.broadcast(adapter.weights(self.keras_model))
+        self.likeness.note()
 
     def served_callbacks(self, of_master: list[Any]) -> list[Any]:
         """Callbacks of the master's that may read the optimizer's state, while the other ranks answer."""
@@ -278,6 +289,7 @@ class DistributedModel:
 
     def forget_likeness(self) -> None:
         """This rank's weights were changed: the ranks start alike again before the next step."""
+        self.likeness.forget()
         if self.hooks is not None:
             self.hooks.weights_synchronised = False
 
@@ -286,6 +298,7 @@ class DistributedModel:
         collectives.meet(f"tnt.Model.{method}")
         if self.hooks is not None:
             self.hooks.synchronise_state()
+        self.likeness.check()
         check_all()
         alone = nullcontext() if self.sharding is None or on_all_ranks else self.sharding.served()
         files.write(filepath, write_to, on_all_ranks, alone)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tarantella import collectives
+from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.data import split
 from tarantella.keras.data.batches import GlobalBatches
 from tarantella.keras.drivers.distributed_model import verbosity
 from tarantella.keras.drivers.first_batches import FirstBatches
+from tarantella.keras.step.keras_methods import keras_method
 
 if TYPE_CHECKING:
     from tarantella.keras.drivers.distributed_model import DistributedModel
@@ -28,13 +30,14 @@ def evaluate(
     collectives.meet("tnt.Model.evaluate")
     batches = GlobalBatches("data to evaluate", model=model.keras_model, **data)
     parts = batches.parts(distribute, model.division)
-    keras_evaluate = model.open_hooks().original("evaluate")
+    keras_evaluate = keras_method(model.keras_model, "evaluate")
+    model.require_same()
     model.build(split.batch_spec(parts), "test_step")
     model.broadcast_weights()
     model.before_data(split.batch_spec(parts), ["test_step"], distribute)
     first_batches = FirstBatches(model)
     parts = first_batches.of(parts, ["test_step"], distribute)
-    with model.running([parts]):
+    with model.running([parts]), adapter.epoch_of(batches.source, evaluated=True):
         return keras_evaluate(
             parts,
             verbose=verbosity(verbose),

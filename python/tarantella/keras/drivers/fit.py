@@ -12,6 +12,7 @@ from tarantella.keras.checkpoint import callback as checkpoint
 from tarantella.keras.checkpoint.session import open_session
 from tarantella.keras.data import lengths, split
 from tarantella.keras.data.batches import GlobalBatches
+from tarantella.keras.drivers import own_methods
 from tarantella.keras.drivers.distributed_model import verbosity
 from tarantella.keras.drivers.first_batches import FirstBatches
 from tarantella.keras.reduction import statistics
@@ -19,6 +20,7 @@ from tarantella.keras.reduction.reducer import check_all
 from tarantella.keras.reproducible import fingerprint
 from tarantella.keras.step import normalization, unwrapped_models
 from tarantella.keras.step.checks import StepChecks
+from tarantella.keras.step.keras_methods import keras_method
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,7 +138,7 @@ def _fit(model: DistributedModel, arguments: FitArguments, training: Sharing, va
     arguments = replace(arguments, callbacks=fingerprint.with_callbacks(arguments.callbacks, keras_model))
     with unwrapped_models.internal_call():
         if settings is None:
-            return keras_model.fit(**arguments.keywords())
+            return keras_method(keras_model, "fit")(**arguments.keywords())
         return _fit_with_checkpoints(keras_model, arguments.with_validation_split(), settings)
 
 
@@ -153,7 +155,7 @@ def _fit_with_checkpoints(model: Any, arguments: FitArguments, settings: Checkpo
         return history
     callbacks = session.callbacks_for_keras(others, arguments.verbose, adapter.EpochNotifier(batches.source))
     with session.running():
-        return model.fit(
+        return keras_method(model, "fit")(
             **arguments.keywords_for(
                 training,
                 batches.steps,
@@ -186,18 +188,26 @@ def _fit_on_all_ranks(
         validation_parts = validation.parts(distribute_validation, model.division)
         arguments = replace(arguments, validation_steps=validation.steps)
     hooks.set_distributed(distribute)
-    model.start_alike(split.batch_spec(training), None if validation_parts is None else split.batch_spec(validation_parts))
-    steps = ["train_step"] if validation is None else ["train_step", "test_step"]
-    is_divided = distribute or (validation is not None and distribute_validation)
+    model.require_same(always=True)
+    validates = validation_parts is not None and not adapter.has_own(model.keras_model, "evaluate")  # it may change batches
+    model.start_alike(split.batch_spec(training), split.batch_spec(validation_parts) if validates else None)
+    steps = ["train_step", "test_step"] if validates else ["train_step"]
+    is_divided = distribute or (validates and distribute_validation)
     model.before_data(split.batch_spec(training), steps, is_divided)
     history = session.finished_history()
     if history is not None:
         return history
-    first_batches = FirstBatches(model)
+    first_batches, validate = FirstBatches(model), None
     training = first_batches.of(training, steps, is_divided)
-    if validation_parts is not None:
-        validation_parts = first_batches.of(validation_parts, ["test_step"], distribute_validation)
-    return _run(model, arguments, session, others, first_batches, batches, training, validation_parts)
+    if validation is not None and validation_parts is not None:
+        given, size = arguments.validation_data, arguments.validation_batch_size or arguments.batch_size
+        validate = own_methods.Validation(model, given, size, validation, distribute_validation, first_batches)
+        validation_parts = validate.parts = first_batches.of(validation_parts, ["test_step"], distribute_validation)
+    with hooks.validating(validate):
+        done = _run(model, arguments, session, others, first_batches, batches, training, validation_parts)
+    if hooks.holds_all_weights:
+        model.likeness.note()
+    return done
 
 
 def _meet(arguments: FitArguments, settings: Checkpoint | None) -> None:
@@ -223,7 +233,7 @@ def _run(
 ) -> Any:
     """Runs Keras' `fit` with the hooks, on this rank's parts of the batches."""
     hooks, verbose = model.open_hooks(), verbosity(arguments.verbose)
-    keras_fit = hooks.original("fit")
+    keras_fit = keras_method(model.keras_model, "fit")
     checks = StepChecks(hooks, (batches.batch_size or 0) * (1 if hooks.distributed else runtime.get_size()))
     recording = fingerprint.callbacks(model.keras_model, hooks.reducers.bucket_of, model.view)
     first = [checks, *model.served_callbacks(recording)]
@@ -233,7 +243,8 @@ def _run(
     callbacks = session.callbacks_for_keras(callbacks, verbose, adapter.EpochNotifier(batches.source))
     callbacks = [first_batches, *callbacks]
     keywords = arguments.keywords_for(training, batches.steps, verbose=verbose, callbacks=callbacks, validation_data=validation)
-    with checks.locating_timeouts(), model.running([training, validation]), statistics.logged(model.stats), session.running():
+    datasets = (None,) if adapter.has_own(model.keras_model, "evaluate") else (training, validation)
+    with checks.locating_timeouts(), model.running(datasets), statistics.logged(model.stats), session.running():
         history = keras_fit(**keywords)
         check_all()
         return history

@@ -11,6 +11,7 @@ from tarantella.keras import adapter
 from tarantella.keras.data import gather, split
 from tarantella.keras.reproducible import fingerprint
 from tarantella.keras.step.checks import check_first_step
+from tarantella.keras.step.keras_methods import keras_method
 
 if TYPE_CHECKING:
     from tarantella.keras.drivers.distributed_model import DistributedModel
@@ -27,10 +28,12 @@ def train_on_batch(
     first = not hooks.weights_synchronised
     if first:
         collectives.meet("tnt.Model.train_on_batch")
+        model.require_same(always=True)
         model.start_alike(_step_spec(part))
     _look_at(model, part, "train_step")
     hooks.has_local_state = True
-    keras_train_on_batch = hooks.original("train_on_batch")
+    model.likeness.forget()
+    keras_train_on_batch = keras_method(model.keras_model, "train_on_batch")
     recorded = fingerprint.recorded_step(model.keras_model, hooks.reducers.bucket_of, model.view)
     with collectives.explained("tnt.Model.train_on_batch"), model.running(), hooks.single_batch(), recorded:
         logs = keras_train_on_batch(adapter.pack_batch(part), return_dict=return_dict, **options)
@@ -48,7 +51,7 @@ def test_on_batch(model: DistributedModel, x: Any, y: Any, sample_weight: Any, r
     model.build(_step_spec(part), "test_step")
     model.broadcast_weights()
     _look_at(model, part, "test_step")
-    keras_test_on_batch = hooks.original("test_on_batch")
+    keras_test_on_batch = keras_method(keras_model, "test_on_batch")
     with model.running(), hooks.single_batch():
         keras_test_on_batch(adapter.pack_batch(part), return_dict=True, **options)
         return adapter.on_batch_logs(keras_model, keras_model.get_metrics_result(), return_dict)
@@ -63,12 +66,11 @@ def predicted_part(model: DistributedModel, x: Any, division: split.Division | N
     """What the model's step gives for this rank's part of a batch. Collective. division: None: one shard for each rank."""
     part = _part(adapter.batch_of(x, None, None, None), division)
     collectives.meet("tnt.Model.predict_on_batch")
-    hooks = model.open_hooks()
     adapter.build_to_call(model.keras_model, _spec(part[0][0]))
     model.broadcast_weights()
     _look_at(model, part, "predict_step")
-    keras_predict_on_batch = hooks.original("predict_on_batch")
-    with model.running(), hooks.single_batch():
+    keras_predict_on_batch = keras_method(model.keras_model, "predict_on_batch")
+    with model.running(), model.open_hooks().single_batch():
         return keras_predict_on_batch(adapter.pack_batch(part))
 
 

@@ -11,6 +11,7 @@ from tarantella.keras.data import gather, split
 from tarantella.keras.data.batches import GlobalBatches
 from tarantella.keras.drivers.distributed_model import verbosity
 from tarantella.keras.drivers.first_batches import FirstBatches
+from tarantella.keras.step.keras_methods import keras_method
 
 if TYPE_CHECKING:
     from tarantella.keras.drivers.distributed_model import DistributedModel
@@ -26,12 +27,13 @@ def predict(model: DistributedModel, data: dict[str, Any], verbose: Any, callbac
     collectives.meet("tnt.Model.predict")
     batches = GlobalBatches("data to predict from", model=model.keras_model, **data)
     parts = batches.parts(distribute=True, shards=None)
-    keras_predict = model.open_hooks().original("predict")
+    keras_predict = keras_method(model.keras_model, "predict")
+    model.require_same()
     adapter.build_to_call(model.keras_model, split.batch_spec(parts))
     model.broadcast_weights()
     first_batches = FirstBatches(model)
     parts = first_batches.of(parts, ["predict_step"], is_divided=True)
     callbacks = [first_batches, gather.OwnOutputs(), *placement.for_predict(callbacks)]
-    with model.running([parts]):
+    with model.running([parts]), adapter.epoch_of(batches.source, evaluated=False):
         predicted = keras_predict(parts, verbose=verbosity(verbose), steps=batches.steps, callbacks=callbacks)
     return gather.in_order(predicted, on_all_ranks)

@@ -92,6 +92,20 @@ class StepChecks(adapter.Callback):
             moving_statistics.average(self.model)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._bring_together()
+        if self._hooks.holds_all_weights and not self._awaits_update():
+            weights.compare(self._alike(), "at the end of the epoch")
+
+    def _awaits_update(self) -> bool:
+        """Whether gradients are accumulated: those of ranks differ."""
+        return any(adapter.accumulating(optimizer) is not None for optimizer in adapter.held_optimizers(self.model))
+
+    def _alike(self) -> list[Any]:
+        """What all ranks must hold alike after a step: trained weights and the optimizers' state."""
+        trained = [*adapter.trainable_variables(self.model), *adapter.trained_by(adapter.held_optimizers(self.model))]
+        return list({id(v): v for v in (*trained, *adapter.whole_optimizer_variables(self.model))}.values())
+
+    def _bring_together(self) -> None:
         if not self._hooks.reproducible:
             moving_statistics.average(self.model)
             accumulation.collect_on_rank_0(self.model)

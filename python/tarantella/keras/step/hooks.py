@@ -61,6 +61,7 @@ class StepHooks:
         autotune: tries fusion thresholds while `fit` trains; None if it is not asked for.
         weights_synchronised: whether all ranks have been given rank 0's weights and optimizer state.
         has_local_state: whether single steps left state on each rank that the end of an epoch would bring together.
+        validation: runs in `fit` in the place of the model's `evaluate`; None: that does.
         distributed: whether the ranks have parts of one batch. False: each rank has batches of its own, and the sizes of these
             are added up in each step.
     """
@@ -80,6 +81,7 @@ class StepHooks:
         self.autotune: Autotune | None = None
         self.weights_synchronised = False
         self.has_local_state = False
+        self.validation: Callable[..., Any] | None = None
         self.distributed = True
         self._model = model
         self._step = step
@@ -89,6 +91,7 @@ class StepHooks:
         self._is_single_batch = False
         # Keras' traced steps with our hooks in them; those of the plain model, while hooks are installed
         self._functions: tuple[Any, ...] = _UNTRACED
+        adapter.watch_functions(model)
         self._compiled = CompiledCalls(model, reducers.bucket_of) if adapter.is_jit_compiled(model) else None
 
     def prepare(self) -> None:
@@ -113,6 +116,15 @@ class StepHooks:
             self._functions = _UNTRACED
             if self.autotune is not None:
                 self.autotune.forget_traces()
+
+    @contextmanager
+    def validating(self, validation: Callable[..., Any] | None) -> Iterator[None]:
+        """Sets `validation` in this context."""
+        self.validation = validation
+        try:
+            yield
+        finally:
+            self.validation = None
 
     @property
     def served(self) -> Callable[[], AbstractContextManager[None]] | None:
@@ -193,14 +205,24 @@ class StepHooks:
 
     def _apply(self, patch: Patch) -> None:
         patch.apply()
-        self._functions = adapter.swap_functions(self._model, self._functions)
+        self._swap_functions()
         self._patch = patch
 
     def _revert(self) -> None:
-        self._functions = adapter.swap_functions(self._model, self._functions)
+        self._swap_functions()
         if self._patch is not None:
             self._patch.revert()
         self._patch = None
+
+    def _swap_functions(self) -> None:
+        """Exchanges the functions in place with those that are kept, but for those that Keras was asked to make anew."""
+        renewed = adapter.renewed_functions(self._model)
+        if renewed:
+            self.weights_synchronised = False  # what asks for them may have made weights
+            if self.autotune is not None:
+                self.autotune.forget_traces()
+        kept = tuple(None if i in renewed else function for i, function in enumerate(self._functions))
+        self._functions = adapter.swap_functions(self._model, kept)
 
     def _local_call(self, name: str) -> Callable[..., Any]:
         """A method of the model inside that a callback calls during a run: it uses the data given to it, on this rank alone."""
@@ -208,7 +230,7 @@ class StepHooks:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if adapter.is_validation_of_fit(kwargs):
-                return original(*args, **kwargs)
+                return (self.validation or original)(*args, **kwargs)
             with self.suspended():
                 return original(*args, **kwargs)
 

@@ -156,26 +156,16 @@ def layers_with_calls(model: Any) -> list[Any]:
     return list(found.values())
 
 
-def swap_functions(model: Any, functions: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Gives the model other traced functions for training, test and prediction, and returns the ones it had.
-
-    None stands for a function that Keras shall trace when it is needed.
-    """
-    before = (model.train_function, model.test_function, model.predict_function)
-    model.train_function, model.test_function, model.predict_function = functions
-    return before
-
-
 def new_train_function(model: Any) -> Any:
     """Makes a new training function for the model, which is traced at its first call, and returns it."""
-    model.train_function = None  # Keras makes no other while it has one
+    model.__dict__["train_function"] = None  # Keras makes no other while it has one; no client asks for this one
     model.make_train_function()
     return model.train_function
 
 
 def is_validation_of_fit(arguments: dict[str, Any]) -> bool:
     """Whether these keyword arguments of `evaluate` come from the validation inside `fit`, which adds a private one."""
-    return "_use_cached_eval_dataset" in arguments
+    return bool(arguments.get("_use_cached_eval_dataset"))
 
 
 def mask_of(tensor: Any) -> Any:
@@ -210,7 +200,10 @@ def with_statistics(layer: Any, moments: Callable[..., Any]) -> Callable[..., An
 
 def steps_per_execution(model: Any) -> int:
     """How many batches one call of the training function takes. Legacy Keras keeps the number in a private variable."""
-    return int(model._steps_per_execution.numpy()) if LEGACY else int(model.steps_per_execution)
+    if not LEGACY:
+        return int(model.steps_per_execution)
+    steps = model._steps_per_execution
+    return 1 if steps is None else int(steps.numpy())  # None before the model is compiled
 
 
 def share_initial_epoch(model: Any, of_master: Callable[[list[int]], list[int]]) -> None:

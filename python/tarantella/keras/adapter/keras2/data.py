@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from tarantella.keras.adapter.common.callbacks import Callback
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class _Source:
@@ -121,6 +125,13 @@ def batches(source: _Source) -> tf.data.Dataset:
 def steps_per_epoch(source: _Source, given: int | None) -> int | None:
     """How many batches an epoch has: the batches of arrays go on from one epoch to the next."""
     return source.steps
+
+
+@contextmanager
+def epoch_of(source: _Source, evaluated: bool) -> Iterator[None]:
+    """The batches of a source are evaluated, or predicted from, in this context: it is told what Keras tells it then."""
+    yield
+    source.on_epoch_end()
 
 
 class EpochNotifier(Callback):

@@ -22,6 +22,11 @@ def is_compiled(model: Any) -> bool:
     return bool(model._is_compiled)
 
 
+def compile_arguments(model: Any) -> dict[str, Any]:
+    """The arguments of `compile` as they were given, by name; the public `get_compile_config` fails at objects of others."""
+    return dict(getattr(getattr(model, "_compile_config", None), "config", {}))
+
+
 # for each step, the loss containers of `compile` whose models have been built since
 _built: dict[str, weakref.WeakSet[Any]] = {"train_step": weakref.WeakSet(), "test_step": weakref.WeakSet()}
 
@@ -90,6 +95,18 @@ def is_variable(value: Any) -> bool:
 def jit_only_on_request(model: Any, said: Callable[[], None]) -> Iterator[None]:
     """Does nothing: this Keras uses XLA only where the user asks for it."""
     yield
+
+
+def writing_functions() -> list[tuple[Any, str]]:
+    """The functions of a model and a path by which Keras writes files of models: their owners and names.
+
+    The public ones call them, and scripts import those before Tarantella could take their place.
+    """
+    from tf_keras.src.saving import saving_api, saving_lib
+
+    of_format = [(saving_lib, "save_model"), (saving_lib, "save_weights_only")]
+    older = [(saving_api.legacy_sm_saving_lib, "save_model"), (saving_api.legacy_sm_saving_lib, "save_weights")]
+    return [*of_format, *older, (keras.Model, "export")]
 
 
 def copying_functions() -> list[tuple[ModuleType, str, str]]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
 from tarantella.keras.adapter.common.callbacks import Callback
 from tarantella.keras.adapter.front_end import keras
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def source(
@@ -106,6 +110,17 @@ def batches(source: Any) -> tf.data.Dataset:
 def steps_per_epoch(source: Any, given: int | None) -> int | None:
     """How many batches an epoch has; None: as many as there are."""
     return given
+
+
+@contextmanager
+def epoch_of(source: Any, evaluated: bool) -> Iterator[None]:
+    """The batches of a source are evaluated, or predicted from, in this context: it is told what Keras tells it then."""
+    if evaluated:
+        source.on_epoch_end()  # as Keras does before
+    if hasattr(source, "on_epoch_begin"):  # not before Keras 3.4
+        source.on_epoch_begin()
+    yield
+    source.on_epoch_end()
 
 
 class EpochNotifier(Callback):

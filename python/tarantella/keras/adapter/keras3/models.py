@@ -23,6 +23,11 @@ def is_compiled(model: Any) -> bool:
     return bool(model.compiled)
 
 
+def compile_arguments(model: Any) -> dict[str, Any]:
+    """The arguments of `compile` as they were given, by name; the public `get_compile_config` fails at objects of others."""
+    return dict(getattr(getattr(model, "_compile_config", None), "config", {}))
+
+
 def build(model: Any, batch_spec: Any, step: str = "train_step") -> None:
     """Makes all variables of the compiled model, its metrics and its optimizers, from the spec of a batch.
 
@@ -138,6 +143,18 @@ def refill(variable: Any, value: Any) -> None:
     inner = unwrap(variable)
     value = tf.ensure_shape(tf.convert_to_tensor(value, inner.dtype), inner.shape)
     tf.raw_ops.AssignVariableOp(resource=inner.handle, value=value, validate_shape=False)
+
+
+def writing_functions() -> list[tuple[Any, str]]:
+    """The functions of a model and a path by which Keras writes files of models: their owners and names.
+
+    The public ones call them, and scripts import those before Tarantella could take their place.
+    """
+    from keras.src.legacy.saving import legacy_h5_format
+    from keras.src.saving import saving_lib
+
+    of_format = [(saving_lib, "save_model"), (saving_lib, "save_weights_only"), (legacy_h5_format, "save_model_to_hdf5")]
+    return [*of_format, (keras.Model, "export")]
 
 
 def copying_functions() -> list[tuple[ModuleType, str, str]]:

@@ -1,0 +1,100 @@
+"""The methods of `tnt.Model` for a class with a `fit`, `evaluate` or `predict` of its own, or one for single batches."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from tarantella import runtime
+from tarantella.keras import adapter
+from tarantella.keras.data import split
+from tarantella.keras.data.batches import GlobalBatches
+from tarantella.keras.step import keras_methods
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import tensorflow as tf
+
+    from tarantella.keras.drivers.distributed_model import DistributedModel
+    from tarantella.keras.drivers.first_batches import FirstBatches
+
+
+def own_methods(model: Any, distributed: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """Those of the class, by name. Each gets the user's arguments; where it reaches Keras' method, ours takes its place.
+
+    Args:
+        distributed: the methods of `tnt.Model`, by name.
+    """
+    return {name: _calling(model, name, distributed) for name in keras_methods.METHODS if adapter.has_own(model, name)}
+
+
+def _calling(model: Any, name: str, distributed: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+    @functools.wraps(getattr(model, name))
+    def call(*args: Any, **kwargs: Any) -> Any:
+        options = {option: kwargs.pop(option) for option in list(kwargs) if option.startswith("tnt_")}
+        on_all_ranks = options.pop("tnt_output_on_all_devices", True)  # the class's version works on the whole output
+        with keras_methods.routed(model, {**distributed, name: functools.partial(distributed[name], **options)}):
+            result = getattr(model, name)(*args, **kwargs)
+        return result if on_all_ranks or runtime.is_master_rank() else None
+
+    return call
+
+
+class Validation:
+    """What runs in `fit` in the place of the model's `evaluate`.
+
+    An `evaluate` of the class's own gets the validation data as the user gave them. It may hand others to Keras, or leave it
+    those that `fit` keeps.
+
+    Args:
+        given, size: the validation data and their batch size, as the user gave them to `fit`.
+        batches: their batches.
+        distribute: whether ranks share batches of validation data.
+        first_batches: tries the first batch of each iteration.
+
+    Attributes:
+        parts: this rank's parts of the batches.
+    """
+
+    parts: tf.data.Dataset
+
+    def __init__(
+        self,
+        model: DistributedModel,
+        given: Any,
+        size: int | None,
+        batches: GlobalBatches,
+        distribute: bool,
+        first_batches: FirstBatches,
+    ) -> None:
+        self._model, self._batches, self._distribute, self._first_batches = model, batches, distribute, first_batches
+        self._keras_evaluate = keras_methods.keras_method(model.keras_model, "evaluate")
+        self._own: dict[str, Any] | None = None
+        if adapter.has_own(model.keras_model, "evaluate"):
+            data = given if isinstance(given, (tuple, list)) else (given,)
+            names = zip(("x", "y", "sample_weight"), (*data, None, None), strict=False)
+            self._own = {**dict(names), "batch_size": size}
+
+    def __call__(self, **of_fit: Any) -> Any:
+        """Validates, with the arguments that Keras' `fit` has for `evaluate`."""
+        if self._own is None:
+            return self._evaluate(**of_fit)
+        with keras_methods.routed(self._model.keras_model, {"evaluate": self._evaluate}):
+            return self._model.open_hooks().original("evaluate")(**{**of_fit, **self._own})
+
+    def _evaluate(self, x: Any = None, y: Any = None, batch_size: int | None = None, **others: Any) -> Any:
+        if adapter.is_validation_of_fit(others):
+            with adapter.epoch_of(self._batches.source, evaluated=True):
+                return self._keras_evaluate(self.parts, **others)
+        model = self._model
+        names = ("verbose", "sample_weight", "steps", "callbacks", "return_dict")
+        options = {name: others.pop(name) for name in names if name in others}
+        data = (x, y, options.pop("sample_weight", None), batch_size, options.pop("steps", None))
+        batches = GlobalBatches("validation data", *data, model=model.keras_model, **others)
+        parts = batches.parts(self._distribute, model.division)
+        with model.open_hooks().suspended():
+            model.build(split.batch_spec(parts), "test_step")
+        parts = self._first_batches.of(parts, ["test_step"], self._distribute)
+        with adapter.epoch_of(batches.source, evaluated=True):
+            return self._keras_evaluate(parts, steps=batches.steps, **options)
