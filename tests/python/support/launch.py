@@ -33,6 +33,7 @@ DEFAULTS = {
     "TF_NUM_INTEROP_THREADS": "2",
     "OMP_NUM_THREADS": "1",
     "CUDA_VISIBLE_DEVICES": "-1",
+    "PYTHONHASHSEED": "0",  # as the launcher sets it for ranks, of which a job alone is a fork as well
     "TNT_TIMEOUT": "120",
     # the modules that scripts of all folders share: checks, recipes, training
     "PYTHONPATH": os.pathsep.join(filter(None, [str(RANKS), os.environ.get("PYTHONPATH")])),

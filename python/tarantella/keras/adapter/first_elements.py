@@ -28,15 +28,18 @@ class WatchedDataset(dataset_ops.UnaryUnchangedStructureDataset):  # type: ignor
     def __init__(self, dataset: tf.data.Dataset, at_once: int, look: Callable[[Any], None]) -> None:
         self._dataset, self._at_once, self._look = dataset, at_once, look
         self._held: tuple[Any, Any] | None = None  # the iterator that was given out, and the one that has the rest
+        self._last: Any = None  # the iterator that was given out
         super().__init__(dataset, tf.data.experimental.to_variant(dataset))
 
     def __iter__(self) -> Any:
-        rest = iter(self._dataset)
+        if self._last is not None:  # Keras has it until it gets the next one: what it reads, such as a cache, is free again
+            self._last._iterator_resource = iter(tf.data.Dataset.range(0))._iterator_resource
+        self._last = rest = iter(self._dataset)
         first = self._taken(rest, self._at_once)
         if not first:
             return rest
         self._look(first[0])
-        given = iter(self._of(first))
+        self._last = given = iter(self._of(first))
         self._held = given, rest
         return given
 
