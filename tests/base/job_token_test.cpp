@@ -14,10 +14,10 @@
 namespace tnt {
 namespace {
 
-class JobToken : public testing::Test {
+class JobToken : public ::testing::Test {
  protected:
   JobToken() {
-    std::string name = testing::TempDir() + "token-XXXXXX";
+    std::string name = ::testing::TempDir() + "token-XXXXXX";
     folder_ = ::mkdtemp(name.data());
   }
   ~JobToken() override { std::filesystem::remove_all(folder_); }
