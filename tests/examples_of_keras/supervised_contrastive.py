@@ -25,16 +25,12 @@ class SupervisedContrastiveLoss(keras.losses.Loss):
         return -tf.reduce_sum(alike * others * chances, 1) / tf.maximum(tf.reduce_sum(alike * others, 1), 1.0)
 
 
-def as_written(wrap: Wrap) -> Trained:
-    return train(wrap, across_ranks=False)
-
-
-def train(wrap: Wrap, across_ranks: bool = True) -> Trained:
+def train(wrap: Wrap) -> Trained:
     x, y = numbers(0, SAMPLES, 8), classes(1, 3, SAMPLES, 1)
     encoder = keras.Sequential([keras.Input((8,)), layers.Dense(8, activation="gelu"), layers.Dense(4)])
     inputs = keras.Input((8,))
     projected = keras.Model(inputs, layers.Dense(4)(encoder(inputs)))
-    with_projection = wrap(projected, across_ranks=across_ranks)
+    with_projection = wrap(projected)
     with_projection.compile(optimizer=keras.optimizers.Adam(1e-2, epsilon=1e-3), loss=SupervisedContrastiveLoss())
     first = with_projection.fit(x, y, batch_size=BATCH, epochs=2, verbose=0).history
     encoder.trainable = False

@@ -40,7 +40,6 @@ JOBS = {
 REFUSED = {
     "collaborative_filtering": "depends on the other samples of its batch",
     "point_clouds": "the loss that the layer 'matrix' adds by add_loss couples the samples of a batch",
-    "supervised_contrastive": "the loss 'supervised_contrastive' couples the samples of a batch",
 }
 """What examples are told as they are written; a small change that the sentence proposes makes them train."""
 
