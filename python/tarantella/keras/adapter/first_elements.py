@@ -1,8 +1,8 @@
 """A dataset whose first elements are looked at before whoever iterates over it gets them.
 
 What is taken from an iterator cannot be put back, and a second iterator may give something else: a shuffle draws a new seed for
-each, and a generator goes on where it stopped. So the elements that were looked at are given by an iterator of their own. Once
-they are taken, the iterator that Keras holds becomes the one that has the rest. TensorFlow has no public way to do that.
+each, and a generator goes on where it stopped. So the iterator that Keras holds becomes, for a while, one that has just the
+elements that were looked at. Once they are taken, it has the rest again. TensorFlow has no public way to do that.
 """
 
 from __future__ import annotations
@@ -19,42 +19,47 @@ if TYPE_CHECKING:
 class WatchedDataset(dataset_ops.UnaryUnchangedStructureDataset):  # type: ignore[misc]
     """The same elements as those of a dataset.
 
+    An iterator is asked for nothing before its user calls `look`: Keras makes iterators that it never uses.
+
     Args:
         dataset: where they come from.
         at_once: how many elements the user of an iterator takes before `go_on` is called.
-        look: is given the first element when an iterator is made. Its errors are those of the iteration.
+        given_to: is given the first element of the iterator that was made last. Its errors are those of `look`.
     """
 
-    def __init__(self, dataset: tf.data.Dataset, at_once: int, look: Callable[[Any], None]) -> None:
-        self._dataset, self._at_once, self._look = dataset, at_once, look
-        self._held: tuple[Any, Any] | None = None  # the iterator that was given out, and the one that has the rest
-        self._last: Any = None  # the iterator that was given out
+    def __init__(self, dataset: tf.data.Dataset, at_once: int, given_to: Callable[[Any], None]) -> None:
+        self._dataset, self._at_once, self._given_to = dataset, at_once, given_to
+        self._fresh: Any = None  # the iterator that was made last, if nobody has looked yet
+        self._held: tuple[Any, Any] | None = None  # an iterator that has what was looked at, and the resource with the rest
         super().__init__(dataset, tf.data.experimental.to_variant(dataset))
 
     def __iter__(self) -> Any:
-        if self._last is not None:  # Keras has it until it gets the next one: what it reads, such as a cache, is free again
-            self._last._iterator_resource = iter(tf.data.Dataset.range(0))._iterator_resource
-        self._last = rest = iter(self._dataset)
-        first = self._taken(rest, self._at_once)
-        if not first:
-            return rest
-        self._look(first[0])
-        self._last = given = iter(self._of(first))
-        self._held = given, rest
-        return given
+        self._fresh, self._held = iter(self._dataset), None
+        return self._fresh
+
+    def look(self) -> None:
+        """The iterator that was made last is about to be used: its first element is looked at, once."""
+        iterator, self._fresh = self._fresh, None
+        if iterator is None:
+            return
+        first = self._taken(iterator, self._at_once)
+        if first:
+            self._given_to(first[0])
+            self._hold(iterator, first, iterator._iterator_resource)
 
     def go_on(self) -> None:
         """Some elements were taken: the iterator goes on with the others."""
         if self._held is None:
             return
-        given, rest = self._held
-        left = self._taken(given, self._at_once)  # none, unless fewer were taken than were given
+        iterator, rest = self._held
+        left = self._taken(iterator, self._at_once)  # none, unless fewer were taken than were given
+        iterator._iterator_resource, self._held = rest, None
         if left:
-            rest_of_left = iter(self._of([*left, *self._taken(rest, self._at_once - len(left))]))
-            given._iterator_resource = rest_of_left._iterator_resource
-        else:
-            given._iterator_resource = rest._iterator_resource
-            self._held = None
+            self._hold(iterator, [*left, *self._taken(iterator, self._at_once - len(left))], rest)
+
+    def _hold(self, iterator: Any, elements: list[Any], rest: Any) -> None:
+        """The iterator has these elements until `go_on`."""
+        iterator._iterator_resource, self._held = iter(self._of(elements))._iterator_resource, (iterator, rest)
 
     def _taken(self, iterator: Any, n: int) -> list[Any]:
         elements = []

@@ -22,38 +22,51 @@ class FirstBatches(adapter.Callback):
     def __init__(self, model: DistributedModel) -> None:
         super().__init__()
         self._distributed = model
-        self._datasets: list[WatchedDataset] = []
+        self._datasets: dict[str, WatchedDataset] = {}  # by the step that gets its batches
 
     def of(self, parts: tf.data.Dataset, steps: Sequence[str], is_divided: bool) -> tf.data.Dataset:
         """The same dataset of this rank's parts of batches, as `split.distribute` gives them, for Keras to iterate over.
 
         Args:
-            steps: the steps of the model that are tried, such as ``"train_step"``.
+            steps: the steps of the model that are tried; the first is the one that gets these batches: ``"train_step"``.
             is_divided: whether ranks have parts of the same batch.
         """
         if self._distributed.trials is None:
             return parts
 
-        def look(element: Any) -> None:
+        def try_out(element: Any) -> None:
             batch, total = _joined(split.unpack(element))
             self._distributed.look_at(batch, split.batch_spec(parts), steps, is_divided, total)
 
-        watched = WatchedDataset(parts, adapter.steps_per_execution(self._distributed.keras_model), look)
-        self._datasets.append(watched)
+        watched = WatchedDataset(parts, adapter.steps_per_execution(self._distributed.keras_model), try_out)
+        self._datasets[steps[0]] = watched
         return watched
 
-    def _go_on(self) -> None:
-        for dataset in self._datasets:
-            dataset.go_on()
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._look("train_step")
+
+    def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._look("test_step")
+
+    def on_predict_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._look("predict_step")
+
+    def _look(self, step: str) -> None:
+        if step in self._datasets:
+            self._datasets[step].look()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._go_on()
+        self._go_on("train_step")
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._go_on()
+        self._go_on("test_step")
 
     def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._go_on()
+        self._go_on("predict_step")
+
+    def _go_on(self, step: str) -> None:
+        if step in self._datasets:
+            self._datasets[step].go_on()
 
 
 def _joined(shards: Sequence[tuple[Any, split.Share]]) -> tuple[Any, int]:

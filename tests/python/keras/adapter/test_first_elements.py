@@ -18,6 +18,7 @@ def taken(dataset, at_once, sizes):
     iterator, found = iter(dataset), []
     sizes = iter([*sizes, *[sizes[-1]] * 20])
     for size in sizes:
+        dataset.look()
         for _ in range(size):
             element = iterator.get_next_as_optional()
             if not element.has_value():
@@ -78,6 +79,7 @@ def test_the_spec_is_kept():
 
     iterator, sums = iter(dataset), []
     for _ in range(2):
+        dataset.look()
         sums.append(int(first_of(iterator)[0]))
         dataset.go_on()
     assert sums == [sum(range(6)), sum(range(6, 10))]
@@ -88,5 +90,23 @@ def test_an_error_of_the_look_ends_the_iteration():
     def refuse(element):
         raise ValueError("not this one")
 
+    dataset = WatchedDataset(shuffled(), 1, refuse)
+    iter(dataset)
     with pytest.raises(ValueError, match="not this one"):
-        iter(WatchedDataset(shuffled(), 1, refuse))
+        dataset.look()
+
+
+def test_an_iterator_that_is_not_used_is_asked_for_nothing():
+    """Keras makes one more at the end of each epoch. A shuffle would begin anew, and a generator would lose a batch."""
+    drawn, looked_at = [], []
+
+    def generator():
+        drawn.append(len(drawn))
+        yield from range(3)
+
+    given = tf.data.Dataset.from_generator(generator, output_signature=tf.TensorSpec([], tf.int64))
+    dataset = WatchedDataset(given, 1, lambda element: looked_at.append(int(element)))
+    iter(dataset)
+    assert not drawn
+    assert taken(dataset, 1, [1]) == [0, 1, 2]
+    assert drawn == looked_at == [0]
