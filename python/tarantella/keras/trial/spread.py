@@ -15,15 +15,16 @@ from tarantella.keras import adapter
 
 
 def spread(y_true: Any, y_pred: Any) -> Any:
-    """Predictions, each sample's multiplied by a factor between 0.15 and 0.95."""
+    """Predictions, each sample's with a factor of its own; numbers between 0 and 1 stay between 0 and 1."""
     if not isinstance(y_pred, tf.Tensor) or not y_pred.dtype.is_floating or not y_pred.shape.rank:
         return y_pred
     of_sample = tf.fill([tf.shape(y_pred)[0]], tf.constant(0.0, y_pred.dtype))
-    for factor, tensor in ((1.7, y_true), (5.0, y_pred)):
+    for part, tensor in ((1.7, y_true), (5.0, y_pred)):
         if isinstance(tensor, tf.Tensor) and tensor.dtype != tf.string and tensor.shape.rank:
             numbers = tf.cast(tensor, y_pred.dtype)
-            of_sample += factor * tf.reduce_mean(numbers, list(range(1, tensor.shape.rank)))
-    result = y_pred * tf.reshape(0.55 + 0.4 * tf.cos(3 * of_sample), [-1, *[1] * (y_pred.shape.rank - 1)])
+            of_sample += part * tf.reduce_mean(numbers, list(range(1, tensor.shape.rank)))
+    factor = tf.reshape(0.55 + 0.4 * tf.cos(3 * of_sample), [-1, *[1] * (y_pred.shape.rank - 1)])
+    result = y_pred * factor + 0.04 * factor  # a model may begin with zeros
     if adapter.mask_of(y_pred) is not None:
         adapter.set_mask(result, adapter.mask_of(y_pred))
     return result

@@ -69,7 +69,7 @@ def gathered(of_ranks, name):
     """A loss that couples samples: it is that of one device, and rank 0 says once what it costs."""
     same_as_serial([{name: on_rank[name][:2]} for on_rank in of_ranks], name)
     (said,) = of_ranks[0][name][2]
-    assert "couples the samples of a batch: of 4 samples of the first batch it is" in said or "of 3 samples" in said
+    assert "couples the samples of a batch: of 7 samples of the first batch it is" in said
     assert "weighted by samples" in said
     assert "bytes for it in a step" in said
     assert "across_ranks=True" in said
@@ -83,7 +83,7 @@ def test_a_loss_that_a_layer_adds_is_summed_or_not(found, name):
 def test_a_loss_that_a_layer_adds_and_couples_samples_is_refused(found):
     for kind, text in found["added_and_coupled"]:
         assert kind == "UnsupportedError"
-        assert "adds by add_loss couples the samples of a batch: of 4 samples of the first batch it is" in text
+        assert "adds by add_loss couples the samples of a batch: of 7 samples of the first batch it is" in text
         assert "accept_approximate=True" in text
 
 

@@ -34,7 +34,7 @@ def tensordot(wanted: Any, found: Any) -> Any:
 
 
 def ratio(wanted: Any, found: Any) -> Any:
-    counted = tf.cast(wanted > 0.1, tf.float32)
+    counted = tf.cast(wanted > 0.03, tf.float32)
     return tf.reduce_sum(tf.square(wanted - found) * counted) / tf.reduce_sum(counted)
 
 
