@@ -77,7 +77,6 @@ class Trials:
             UnsupportedError: samples are coupled in a way that ranks cannot compute, or a metric is no sum.
         """
         new = [step for step in steps if again or step not in self._tried]
-        self._tried.update(new)
         own, parts = Findings(tried=dict.fromkeys(new, True)), None
         try:
             parts = parts_of(with_borrowed(batch))
@@ -94,6 +93,7 @@ class Trials:
             if is_divided:
                 self._try_sums(found, parts, restore)
         self._take(found, is_divided, batch_size)
+        self._tried.update(new)  # what was refused is tried again, and refused again
 
     def run_on_made_up(self, batch_spec: Any, steps: Sequence[str], is_divided: bool) -> None:
         """The same on samples that are made up from the spec of a batch. Collective."""
