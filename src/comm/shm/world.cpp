@@ -38,13 +38,13 @@ struct ShmWorld::Header {
     std::atomic<Presence> presence;
   };
 
-  std::atomic<std::uint64_t> allocated;
-  std::uint32_t has_tuning;  // written before the segment is shared
-  TuningTable tuning;
   ErrorRecord error;
   std::array<Rank, max_job_ranks> ranks;
-  std::atomic<std::uint32_t> free_places;                 // of `free` that were ever used: a look stops there
+  std::atomic<std::uint64_t> allocated;
+  TuningTable tuning;
   std::array<std::atomic<std::uint64_t>, max_free> free;  // FreeRegion, 0: none
+  std::uint32_t has_tuning;                               // written before the segment is shared
+  std::atomic<std::uint32_t> free_places;                 // of `free` that were ever used: a look stops there
 };
 
 namespace {
