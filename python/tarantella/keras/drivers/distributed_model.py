@@ -152,7 +152,7 @@ class DistributedModel:
         return self.hooks
 
     def _new_trials(self, hooks: StepHooks) -> Trials | None:
-        if self.options.samples == "independent" or settings.trials() == "off" or runtime.get_size() == 1:
+        if self.options.samples == "independent" or settings.trials() == "off" or self.is_plain:
             return None
         self._again = Again()
         answer = Answer(self.options.across_ranks, self.options.accept_approximate)
