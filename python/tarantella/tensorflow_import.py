@@ -17,7 +17,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tarantella import environment, gpus, runtime, settings, threads
+from tarantella import environment, gpus, settings, threads
 from tarantella.seeding import agreed_seed, global_seed
 
 if TYPE_CHECKING:
@@ -101,6 +101,8 @@ def cache_by_rank(tf: ModuleType) -> None:
 
     @functools.wraps(original)
     def cache(self: Any, filename: Any = "", *args: Any, **kwargs: Any) -> Any:
+        from tarantella import runtime
+
         if isinstance(filename, (str, os.PathLike)) and os.fspath(filename) and runtime.get_size() > 1:
             shared, filename = os.fspath(filename), f"{os.fspath(filename)}.rank{runtime.get_rank()}"
             runtime.logger.info("dataset.cache(%r): each rank has a cache of its own, this one in %s", shared, filename)

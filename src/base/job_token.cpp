@@ -9,13 +9,12 @@
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 
 #include "base/error.hpp"
 #include "base/file_descriptor.hpp"
 #include "base/log.hpp"
+#include "base/read_text.hpp"
 
 namespace tnt {
 namespace {
@@ -39,16 +38,9 @@ std::string read_first_line(int descriptor, const std::string& path) {
   return line.substr(begin, line.find_first_of(" \t\r", begin) - begin);
 }
 
-std::string command_line(const std::filesystem::path& process) {
-  std::ifstream file(process / "cmdline", std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 std::string program_name(const std::filesystem::path& process) {
-  std::ifstream file(process / "comm");
-  std::string name;
-  std::getline(file, name);
-  return name;
+  const std::string name = read_text(process / "comm");
+  return name.substr(0, name.find('\n'));
 }
 
 }  // namespace
@@ -73,7 +65,7 @@ void warn_of_visible_token(const std::string& token) {
   for (const auto& process : std::filesystem::directory_iterator("/proc", error)) {
     const std::string pid = process.path().filename();
     if (!std::all_of(pid.begin(), pid.end(), [](unsigned char c) { return c >= '0' && c <= '9'; })) continue;
-    const std::string words = command_line(process.path());
+    const std::string words = read_text(process.path() / "cmdline");
     if (words.find(token.size() < unlikely_length ? assignment : token) == std::string::npos) continue;
     log(LogLevel::warning,
         "the job's token is on the command line of process {} ({}), which all users of this host can read: give it by "

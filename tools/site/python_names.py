@@ -32,6 +32,7 @@ GROUPS = {
         "independent_samples",
         "same_noise",
     ),
+    "Search for hyperparameters": ("tuner",),
     "Errors": (
         "TarantellaError",
         "InvalidArgumentError",

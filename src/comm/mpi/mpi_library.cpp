@@ -6,13 +6,13 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <initializer_list>
 #include <optional>
 #include <string_view>
 
 #include "base/error.hpp"
 #include "base/plugin.hpp"
+#include "base/read_text.hpp"
 
 namespace tnt {
 namespace {
@@ -55,8 +55,7 @@ std::vector<fs::path> loaded_mpi_libraries() {
 
 // The parent of a process; 0 if nothing tells.
 pid_t parent_of(pid_t process) {
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
-  std::string text(std::istreambuf_iterator<char>(file), {});
+  const std::string text = read_text(fmt::format("/proc/{}/stat", process));
   const std::size_t name_ends = text.rfind(')');  // "PID (NAME) STATE PARENT ..."
   return name_ends == std::string::npos || name_ends + 4 > text.size() ? 0 : std::atoi(text.c_str() + name_ends + 4);
 }

@@ -56,8 +56,7 @@ def test_a_model_that_differs(tmp_path):
     assert errors[0]["text"] == errors[1]["text"]
     for error in errors.values():
         assert error["kind"] == "MismatchError"
-        for word in ("rank 1", "model/hidden/kernel", "(28 float32)", "(24 float32)"):
-            assert word in error["text"], error
+        assert "the models of the ranks differ: units of Dense 'hidden' is 7 on rank 1 and 6 on rank 0" in error["text"], error
         assert error["seconds"] < AT_ONCE
     assert "MismatchError" in result.stderr.splitlines()[-1]
 

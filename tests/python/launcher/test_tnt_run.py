@@ -130,7 +130,7 @@ def test_the_file_says_what_it_is(prefix: Path) -> None:
     program = prefix / "bin" / "tarantella"
     assert program.read_bytes().startswith(b"#!/usr/bin/env -S python3 -I\n") and os.access(program, os.X_OK)
     assert re.fullmatch(r"tarantella \d+\.\d+\.\d+\n", run(*PYTHON, program, "--version").stdout)
-    assert run(*PYTHON, program, "status").stdout
+    assert run(*PYTHON, program, "status", "--help").stdout.startswith("usage: tarantella status ")
     for words, message in {
         "doctor": "'doctor' needs Tarantella's Python package",
         "-n 2 --gradient-dtype int8 -- true": "--gradient-dtype: must be bfloat16, float16 or none, not 'int8'",

@@ -94,7 +94,7 @@ def _check(optimizer: Any, variables: Sequence[Any]) -> None:
     if context.is_applying() or not variables:
         return
     name = type(optimizer).__name__
-    if context.in_model_step():
+    if context.in_model_step() or context.in_trial():
         raise UnsupportedError(
             f"an optimizer ({name}) changes {_listed(variables)} in a training step of tnt.Model, and the model does not hold "
             "it, so that its gradients are not reduced over ranks: let it be an attribute of the model, or stand in a list or "
