@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tarantella.keras.trial.run import Runs
 
 
-
 def difference(parts: Parts, whole: Sequence[Any], of_parts: Sequence[Sequence[Any]]) -> float:
     """The largest difference between outputs and those of the parts. Raises NotComparable if these are others."""
     flat = [tf.nest.flatten(list(outputs)) for outputs in (whole, *of_parts)]
