@@ -1,7 +1,8 @@
 // TntSparseSum: the sum over ranks of a sparse gradient, of which each rank has a few rows. The ranks exchange their numbers of
 // rows and make the same decision from them: gather all rows and add them in the tree of all_reduce, or fill a dense table and
-// all_reduce it, which gives the same bits and moves fewer bytes if there are many rows. Blocks like the ops of
-// collective_ops.cpp.
+// all_reduce it, which gives the same bits and moves fewer bytes if there are many rows. For optimizers to which it makes a
+// difference that a row occurs several times, the rows of all ranks are not added: they follow one another as in the batch of
+// one device. Blocks like the ops of collective_ops.cpp.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -17,14 +18,16 @@ namespace {
 struct Attributes {
   std::int64_t communicator = 0;
   std::int64_t tensor = 0;
-  std::int64_t rows = 0;  // of the table
+  std::int64_t rows = 0;        // of the table
+  std::int64_t keeps_rows = 0;  // 1: no rows are added
 };
 
 void* create(TF_OpKernelConstruction* construction) {
   auto attributes = std::make_unique<Attributes>();
-  const bool read = read_attributes(
-      construction,
-      {{"communicator", &attributes->communicator}, {"tensor", &attributes->tensor}, {"rows", &attributes->rows}});
+  const bool read = read_attributes(construction, {{"communicator", &attributes->communicator},
+                                                   {"tensor", &attributes->tensor},
+                                                   {"rows", &attributes->rows},
+                                                   {"keeps_rows", &attributes->keeps_rows}});
   return read ? attributes.release() : nullptr;
 }
 
@@ -40,8 +43,8 @@ constexpr tnt_dtype_t dtype = sizeof(T) == 4 ? TNT_FLOAT32 : TNT_FLOAT64;
 
 // The rows of all ranks, in blocks of the size of the largest: first the indices, then the values.
 template <typename T>
-Sum<T> gathered(tnt_comm_t comm, const Rows<T>& own, const std::vector<std::int64_t>& each, std::size_t most,
-                std::size_t width) {
+Sum<T> gathered(tnt_comm_t comm, const Rows<T>& own, const std::vector<std::int64_t>& each, std::size_t most, std::size_t width,
+                bool keeps_rows) {
   const std::size_t index_bytes = most * sizeof(std::int64_t);
   const std::size_t block = index_bytes + most * width * sizeof(T);
   std::vector<std::byte> mine(block);
@@ -64,7 +67,7 @@ Sum<T> gathered(tnt_comm_t comm, const Rows<T>& own, const std::vector<std::int6
     std::memcpy(ranks[rank].indices.data(), from, n * sizeof(std::int64_t));
     std::memcpy(ranks[rank].values.data(), from + index_bytes, n * width * sizeof(T));
   }
-  sum.rows = tree_sum(ranks.data(), ranks.size(), width);
+  sum.rows = keeps_rows ? joined(ranks) : tree_sum(ranks.data(), ranks.size(), width);
   return sum;
 }
 
@@ -85,7 +88,7 @@ Sum<T> filled_up(tnt_comm_t comm, const Rows<T>& own, std::size_t table_rows, st
 }
 
 template <typename T>
-Sum<T> summed(tnt_comm_t comm, const Rows<T>& own, std::size_t table_rows, std::size_t width) {
+Sum<T> summed(tnt_comm_t comm, const Rows<T>& own, std::size_t table_rows, std::size_t width, bool keeps_rows) {
   Sum<T> sum;
   int size = 0;
   sum.status = tnt_comm_size(comm, &size);
@@ -99,15 +102,18 @@ Sum<T> summed(tnt_comm_t comm, const Rows<T>& own, std::size_t table_rows, std::
   const double sparse = static_cast<double>(each.size() + 1) * static_cast<double>(most) *
                         static_cast<double>(sizeof(std::int64_t) + width * sizeof(T));
   const double dense = static_cast<double>(table_rows) * static_cast<double>(width * sizeof(T));
-  return sparse < dense ? gathered(comm, own, each, most, width) : filled_up(comm, own, table_rows, width);
+  return keeps_rows || sparse < dense ? gathered(comm, own, each, most, width, keeps_rows)
+                                      : filled_up(comm, own, table_rows, width);
 }
 
-// This rank's gradient: scaled, with each row once. A rank with weight 0 contributes nothing, whatever its rows hold.
+// This rank's gradient: scaled, with each row once or as often as it occurs. A rank with weight 0 contributes nothing, whatever
+// its rows hold.
 template <typename T>
-Rows<T> contribution(double scale, const TF_Tensor* indices, const TF_Tensor* values, std::size_t width) {
+Rows<T> contribution(double scale, const TF_Tensor* indices, const TF_Tensor* values, std::size_t width, bool keeps_rows) {
   const auto n = scale == 0.0 ? std::size_t{0} : static_cast<std::size_t>(TF_TensorElementCount(indices));
-  Rows<T> rows =
-      merged(static_cast<const std::int64_t*>(TF_TensorData(indices)), n, static_cast<const T*>(TF_TensorData(values)), width);
+  const auto* const index = static_cast<const std::int64_t*>(TF_TensorData(indices));
+  const auto* const value = static_cast<const T*>(TF_TensorData(values));
+  Rows<T> rows = keeps_rows ? Rows<T>{{index, index + n}, {value, value + n * width}} : merged(index, n, value, width);
   for (T& value : rows.values) value = static_cast<T>(value * static_cast<T>(scale));
   return rows;
 }
@@ -130,14 +136,15 @@ template <typename T>
 void compute_as(TF_OpKernelContext* context, const Attributes& attributes, CommunicatorAttachment& attachment, double scale,
                 const TF_Tensor* indices, const TF_Tensor* values) {
   const auto width = static_cast<std::size_t>(TF_Dim(values, 1));
-  const Rows<T> own = contribution<T>(scale, indices, values, width);
-  if (!own.indices.empty() && (own.indices.front() < 0 || own.indices.back() >= attributes.rows)) {
+  const bool keeps_rows = attributes.keeps_rows != 0;
+  const Rows<T> own = contribution<T>(scale, indices, values, width, keeps_rows);
+  const auto outside =
+      std::find_if(own.indices.begin(), own.indices.end(), [&](std::int64_t row) { return row < 0 || row >= attributes.rows; });
+  if (outside != own.indices.end()) {
     return fail(context, "TNT_INVALID_ARGUMENT",
-                "a sparse gradient has row " +
-                    std::to_string(own.indices.front() < 0 ? own.indices.front() : own.indices.back()) + ", its table has " +
-                    std::to_string(attributes.rows));
+                "a sparse gradient has row " + std::to_string(*outside) + ", its table has " + std::to_string(attributes.rows));
   }
-  const Sum<T> sum = summed(attachment.comm(), own, static_cast<std::size_t>(attributes.rows), width);
+  const Sum<T> sum = summed(attachment.comm(), own, static_cast<std::size_t>(attributes.rows), width, keeps_rows);
   if (sum.status != TNT_SUCCESS) return fail(context, sum.status);
   attachment.count(attributes.tensor, sum.counts);
   put_out(context, sum.rows, width, TF_TensorType(values));
@@ -175,7 +182,7 @@ struct Registration {
     register_op({.name = "TntSparseSum",
                  .inputs = {"scale: double", "indices: int64", "values: T"},
                  .outputs = {"rows_of_sum: int64", "sum: T"},
-                 .attributes = {"communicator: int", "tensor: int", "rows: int", "T: {float, double}"},
+                 .attributes = {"communicator: int", "tensor: int", "rows: int", "keeps_rows: int", "T: {float, double}"},
                  .infer_shapes = no_shapes});
     register_kernel("TntSparseSum", TF_NewKernelBuilder("TntSparseSum", "CPU", create, compute, delete_attributes<Attributes>));
   }

@@ -1,4 +1,4 @@
-// Rows of a large, mostly zero table, as sorted indices and values; added in one fixed order.
+// Rows of a large, mostly zero table, as indices and values; added in one fixed order.
 #pragma once
 
 #include <algorithm>
@@ -66,6 +66,17 @@ Rows<T> added(const Rows<T>& left, const Rows<T>& right, std::size_t width) {
     r += takes_right ? 1 : 0;
   }
   return sum;
+}
+
+// The rows of all ranks, one rank after another.
+template <typename T>
+Rows<T> joined(const std::vector<Rows<T>>& ranks) {
+  Rows<T> all;
+  for (const Rows<T>& rows : ranks) {
+    all.indices.insert(all.indices.end(), rows.indices.begin(), rows.indices.end());
+    all.values.insert(all.values.end(), rows.values.begin(), rows.values.end());
+  }
+  return all;
 }
 
 // Of n ranks from the first on: the sum in the tree in which all_reduce adds up ranks (tnt_op_t in tarantella.h).

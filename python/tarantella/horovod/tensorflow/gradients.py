@@ -136,7 +136,8 @@ class HorovodReduction(LoopReduction):
             return self._reduced_in_part(grads, weight)
         if runtime.get_size() == 1:
             return [scaled(gradient, self._choices.factor()) for gradient in grads]
-        return gradients.reduce(grads, variables, weight, _reducers(self._choices.compression.wire_dtype()))
+        reducers = _reducers(self._choices.compression.wire_dtype())
+        return gradients.reduce(grads, variables, weight, reducers, keeps_rows=adapter.repeated_rows_matter())
 
     def _reduced_in_part(self, grads: Sequence[Any], weight: Any) -> list[Any]:
         """In one piece for each type: buckets, which overlap with backward, are for all ranks."""

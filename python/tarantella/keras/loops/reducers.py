@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
-from tarantella.keras import context
+from tarantella.keras import adapter, context
 from tarantella.keras.reduction import collectives, gradients
 from tarantella.keras.reduction.reducer import WIRE_DEFAULT
 from tarantella.keras.reduction.registry import ReducerRegistry
@@ -69,7 +69,7 @@ class LoopReduction:
         """The sum over ranks of each rank's ``weight * gradient``."""
         weight = self.weight() if weight is None else weight
         if runtime.get_size() > 1:
-            return gradients.reduce(grads, variables, weight, reducers())
+            return gradients.reduce(grads, variables, weight, reducers(), keeps_rows=adapter.repeated_rows_matter())
         if self._given is None and self._samples is None:
             return grads
         return [None if g is None else _of_one_rank(g, weight) for g in grads]

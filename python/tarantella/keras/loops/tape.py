@@ -71,7 +71,7 @@ class DistributedGradientTape:
                 all ranks' samples. 0 is allowed; gradients are zero if no rank has any.
 
         Returns:
-            A structure like `sources`. An embedding's may be `tf.IndexedSlices`, with each row once.
+            A structure like `sources`. An embedding's may be `tf.IndexedSlices`, with the rows of all ranks.
 
         Raises:
             MismatchError: ranks have other variables. UnsupportedError: inside a step of `tnt.Model`, which reduces itself.

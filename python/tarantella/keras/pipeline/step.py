@@ -19,7 +19,7 @@ from tarantella.keras.pipeline.crossings import Kind
 from tarantella.keras.pipeline.divisors import Divisors
 from tarantella.keras.pipeline.layer_losses import key_of
 from tarantella.keras.pipeline.messages import Mail
-from tarantella.keras.reduction import collectives, gradients, ops
+from tarantella.keras.reduction import collectives, gradients, ops, sparse
 from tarantella.keras.reproducible import fingerprint
 from tarantella.keras.reproducible.shard_state import read
 from tarantella.keras.reproducible.sharded_reduction import widened
@@ -189,6 +189,7 @@ class StepRun:
         own, of_received = found[: len(variables)], dict(zip(watched, found[len(variables) :], strict=True))
         raw = {id(v): of_later.get(id(v)) if g is None else g for g, v in zip(own, variables, strict=True)}
         self._raw.update((key, gradient) for key, gradient in raw.items() if gradient is not None)
+        sparse.warn_of_repeated_rows(self._hooks.model, own, "a pipeline")
         dense = {id(v): _with_later(gradients.dense(g, v), of_later.get(id(v))) for g, v in zip(own, variables, strict=True)}
         done: list[Any] = []
         for message in messages.sent_by(task, self._cut):

@@ -23,7 +23,7 @@ class Reducers(Protocol):
     def gradient_reducer(self, variables: Sequence[Any], grads: Sequence[Any], owners: Sequence[int] = ()) -> Reducer:
         """The reducer of these variables' gradients; its plan follows the order in which the first graph makes them."""
 
-    def sparse_reducer(self, variables: Sequence[Any]) -> sparse.SparseReducer:
+    def sparse_reducer(self, variables: Sequence[Any], keeps_rows: bool = False) -> sparse.SparseReducer:
         """The reducer of these variables' gradients, which are sparse."""
 
     def before_step(self, reducer: Reducer | sparse.SparseReducer, variables: Sequence[Any], grads: Sequence[Any]) -> None:
@@ -71,13 +71,21 @@ def _was_float16(gradient: tf.Tensor) -> bool:
 
 
 def reduce(
-    grads: Sequence[Any], variables: Sequence[Any], weight: Any, reducers: Reducers, owners: Sequence[int] = ()
+    grads: Sequence[Any],
+    variables: Sequence[Any],
+    weight: Any,
+    reducers: Reducers,
+    owners: Sequence[int] = (),
+    keeps_rows: bool = False,
 ) -> list[Any]:
     """The sum over ranks of ``weight * gradient``. A variable without a gradient keeps none.
 
-    owners: for each variable, the rank that needs the sum; the results of dense gradients on the other ranks are undefined.
+    Args:
+        owners: for each variable, the rank that needs the sum; the results of dense gradients on the other ranks are undefined.
+        keeps_rows: the rows of sparse gradients of all ranks are not added up, but follow one another.
     """
-    by_rows = [i for i, (g, v) in enumerate(zip(grads, variables, strict=True)) if sparse.is_reduced_by_rows(g, v)]
+    pairs = list(zip(grads, variables, strict=True))
+    by_rows = [i for i, pair in enumerate(pairs) if sparse.is_reduced_by_rows(*pair, keeps_rows)]
     whole = [i for i in range(len(variables)) if i not in by_rows]
     result: list[Any] = [None] * len(variables)
     if whole:
@@ -90,7 +98,7 @@ def reduce(
             result[i] = None if grads[i] is None else tensor
     if by_rows:
         tables = [variables[i] for i in by_rows]
-        by_row_reducer = reducers.sparse_reducer(tables)
+        by_row_reducer = reducers.sparse_reducer(tables, keeps_rows)
         reducers.before_step(by_row_reducer, tables, [grads[i] for i in by_rows])
         for place, i in enumerate(by_rows):
             result[i] = by_row_reducer.reduce(place, grads[i], weight)

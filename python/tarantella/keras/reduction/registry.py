@@ -128,13 +128,13 @@ class ReducerRegistry:
         self._drop_provisional()
         return self._gradient_reducer(key, variables, order)
 
-    def sparse_reducer(self, variables: Sequence[Any]) -> SparseReducer:
+    def sparse_reducer(self, variables: Sequence[Any], keeps_rows: bool = False) -> SparseReducer:
         """The reducer of these variables' gradients, which are sparse. Collective when it is asked for the first time."""
         self._drop_provisional()
-        key = _key("sparse gradients", variables)
+        key = _key("rows of sparse gradients" if keeps_rows else "sparse gradients", variables)
         if key not in self._reducers:
             self._before_making(variables)
-            self._keep(key, SparseReducer(variables, self._context, self.label), variables)
+            self._keep(key, SparseReducer(variables, self._context, self.label, keeps_rows), variables)
         return cast("SparseReducer", self._reducers[key][0])
 
     def _drop_provisional(self) -> None:

@@ -1,4 +1,4 @@
-"""Sparse gradients, such as an embedding's: summed over ranks by their rows, without filling the whole table."""
+"""Sparse gradients, such as an embedding's: summed over ranks by their rows, or gathered, without filling the whole table."""
 
 from __future__ import annotations
 
@@ -23,25 +23,27 @@ _warned: set[str] = set()  # classes of optimizers
 _ids = itertools.count()  # of tables: the ops count reductions under them
 
 
-def is_reduced_by_rows(gradient: Any, variable: Any) -> bool:
+def is_reduced_by_rows(gradient: Any, variable: Any, keeps_rows: bool = False) -> bool:
     """Whether the gradient is reduced by rows. All ranks decide alike: by the kind of gradient and by the variable."""
     if not isinstance(gradient, tf.IndexedSlices) or not tf.as_dtype(adapter.dtype_of(variable)).is_floating:
         return False
-    return bool(np.prod(variable.shape) * tf.as_dtype(adapter.dtype_of(variable)).size >= MIN_TABLE_BYTES)
+    return keeps_rows or bool(np.prod(variable.shape) * tf.as_dtype(adapter.dtype_of(variable)).size >= MIN_TABLE_BYTES)
 
 
-def warn_of_repeated_rows(optimizer: Any, grads: Sequence[Any]) -> None:
-    """Says once for each kind of optimizer that its result with sparse gradients is not that of one device."""
-    name = type(adapter.optimizers_of(optimizer)[-1]).__name__
-    is_sparse = any(isinstance(gradient, tf.IndexedSlices) for gradient in grads)
-    if not is_sparse or name in _warned or not adapter.applies_rows_one_by_one(optimizer):
+def warn_of_repeated_rows(model: Any, grads: Sequence[Any], where: str) -> None:
+    """Says once for each kind of optimizer that its result with summed sparse gradients is not that of one device."""
+    if not any(isinstance(gradient, tf.IndexedSlices) for gradient in grads):
         return
-    _warned.add(name)
-    runtime.logger.warning(
-        "%s and rows of an Embedding that occur several times in a batch: their gradients are added up first, as those of a "
-        "dense gradient are. On one device Keras 3 applies them one after the other, so its results differ slightly",
-        name,
-    )
+    for optimizer in adapter.held_optimizers(model):
+        name = type(adapter.optimizers_of(optimizer)[-1]).__name__
+        if name not in _warned and adapter.repeated_rows_matter(optimizer):
+            _warned.add(name)
+            runtime.logger.warning(
+                "%s and rows of an Embedding that occur several times in a batch: %s adds up their gradients first, as those of "
+                "a dense gradient. On one device Keras 3 applies them one after the other, so its results differ slightly",
+                name,
+                where,
+            )
 
 
 class SparseReducer:
@@ -50,22 +52,36 @@ class SparseReducer:
     In each step the ranks exchange how many rows of each gradient they have. If it moves fewer bytes, the rows of all ranks are
     gathered and added up in the tree over ranks; else the table is reduced as a whole. Both give the same bits.
 
+    Args:
+        keeps_rows: rows are gathered and not added up. Most optimizers of Keras 3 compute with each of a row's occurrences, as
+            with the sum of their squares, and the batch of one device has those of all ranks.
+
     Raises:
         MismatchError: a rank has other variables.
     """
 
     name = "gradients"
 
-    def __init__(self, variables: Sequence[Any], context: str = "", label: Callable[[Any], str] = adapter.path) -> None:
+    def __init__(
+        self,
+        variables: Sequence[Any],
+        context: str = "",
+        label: Callable[[Any], str] = adapter.path,
+        keeps_rows: bool = False,
+    ) -> None:
         tables = [f"{label(v)} {tuple(v.shape)} {adapter.dtype_of(v)}" for v in variables]
         # compares the tables of all ranks
         Reducer("sparse gradients", [], f"{context} with sparse gradients of {', '.join(tables)}").close()
         # does not keep the variables alive
         self._tables = [(tuple(v.shape), tf.as_dtype(adapter.dtype_of(v))) for v in variables]
         self._ids = [next(_ids) for _ in variables]
+        self._keeps_rows = keeps_rows
 
     def reduce(self, index: int, gradient: tf.IndexedSlices, weight: Any) -> tf.IndexedSlices:
-        """The sum over ranks of ``weight * gradient`` of one of the variables; each row once, in ascending order."""
+        """The sum over ranks of ``weight * gradient`` of one of the variables.
+
+        Each row is there once, in ascending order; or, if rows are kept, as often as on all ranks, one rank after another.
+        """
         shape, dtype = self._tables[index]
         wide = dtype if dtype.size >= 4 else tf.float32
         rows = tf.reshape(tf.cast(gradient.indices, tf.int64), [-1])
@@ -79,6 +95,7 @@ class SparseReducer:
                 communicator=communicator.attachment(),
                 tensor=self._ids[index],
                 rows=shape[0],
+                keeps_rows=int(self._keeps_rows),
             )
         graph_order.record([rows])
         rows = tf.ensure_shape(rows, [None])  # some optimizers ask for the rank

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
-from tarantella.keras.reduction import gradients
+from tarantella.keras.reduction import gradients, sparse
 from tarantella.keras.reduction.reducer import Spec
 from tarantella.keras.reduction.registry import sum_type
 from tarantella.keras.reproducible.shard_state import read
@@ -64,6 +64,7 @@ class ShardedGradients(GradientReduction):
         self._is_applied = True
         if self._step.collects_divisors:
             return None
+        sparse.warn_of_repeated_rows(self._model, grads, "reproducible=V")
         self.of_shard = [widened(gradients.dense(g, v)) for g, v in zip(grads, variables, strict=True)]
         self._reducer = reducer = self._reducers.gradient_reducer(variables, grads, self.owners_of(variables))
         if not self._step.is_last:

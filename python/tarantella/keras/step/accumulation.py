@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tarantella import collectives, runtime
 from tarantella.keras import adapter, context
-from tarantella.keras.reduction import gradients, graph_order, sparse
+from tarantella.keras.reduction import gradients, graph_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,7 +76,6 @@ class OptimizerHooks:
 
     def _apply(self, grads: Any, trainable_variables: Any = None, **kwargs: Any) -> Any:
         grads = list(grads)
-        sparse.warn_of_repeated_rows(self.optimizer, grads)
         reduced = self.reduction.reduce_gradients(grads, self._variables(trainable_variables))
         if reduced is None:
             return None

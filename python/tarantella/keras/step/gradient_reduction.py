@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.keras import adapter
-from tarantella.keras.reduction import collectives, device_placement, gradients, sparse
+from tarantella.keras.reduction import collectives, device_placement, gradients
 from tarantella.keras.step import accumulation, tapes
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ class GradientReduction:
                 weight = tf.constant(1.0 if runtime.is_master_rank() else 0.0, tf.float64)
         if not kinds.reduced_at_tape or kinds.noise_in_gradients:
             weight = self.weight() if weight is None else weight
-            reduced = gradients.reduce(grads, variables, weight, self._reducers, self.owners_of(variables))
+            owners = self.owners_of(variables)
+            reduced = gradients.reduce(grads, variables, weight, self._reducers, owners, self._keeps_rows())
         self._observe(reduced, variables)
         return reduced
 
@@ -60,9 +61,11 @@ class GradientReduction:
         return tapes.reduced(self._reduced_at_tape)
 
     def _reduced_at_tape(self, grads: list[Any], variables: list[Any]) -> list[Any]:
-        for optimizer in adapter.held_optimizers(self._model):
-            sparse.warn_of_repeated_rows(optimizer, grads)
-        return gradients.reduce(grads, variables, self.weight(), self._reducers)
+        return gradients.reduce(grads, variables, self.weight(), self._reducers, keeps_rows=self._keeps_rows())
+
+    def _keeps_rows(self) -> bool:
+        """Whether an optimizer of the model computes with each row of a sparse gradient, as often as it occurs in the batch."""
+        return any(adapter.repeated_rows_matter(optimizer) for optimizer in adapter.held_optimizers(self._model))
 
     def weight(self) -> tf.Tensor:
         """The weight of this rank's gradients: its part of the global batch, or 1 if they are sums over its samples."""

@@ -15,7 +15,7 @@ from tarantella.keras.lengths import agreement
 from tarantella.keras.reduction import autotune
 from tarantella.keras.reduction.reducer import WIRE_DEFAULT
 from tarantella.keras.reduction.registry import ReducerRegistry
-from tarantella.keras.step import accumulation, batch_sums, losses, moving_statistics, noise, normalization
+from tarantella.keras.step import accumulation, batch_sums, kept_state, losses, moving_statistics, noise, normalization
 from tarantella.keras.step.accumulation import OptimizerHooks
 from tarantella.keras.step.added_losses import AddedLosses
 from tarantella.keras.step.current_step import CurrentStep
@@ -274,7 +274,9 @@ class StepHooks:
         def train_step(element: Any) -> Any:
             ((batch, share),) = self._unpacked(element)
             with self._running(share, training=True), self._step.unchanged_if_empty(self._state_of_training()):
-                with self.gradients.at_tapes():
+                kinds = self._step.loss_kinds
+                kept = kept_state.agreed([*kinds.kept_means.values()], [*kinds.kept_sums.values()], self._step.weight)
+                with kept, self.gradients.at_tapes():
                     logs = original(batch)
                 logs = self._metrics.reduced_logs(logs)
                 if self.autotune is not None and not self.autotune.finished and context.graph() is not None:

@@ -47,6 +47,10 @@ class LossKinds:
     """Such a step computes with its gradients before an optimizer gets them: ranks reduce them where its tapes make them."""
     noise_in_gradients: bool = False
     """It draws random numbers after that: its optimizers get what rank 0 makes of the gradients."""
+    kept_means: dict[int, Any] = field(default_factory=dict)
+    """Variables, by their ids, that a training step changes by a mean over samples without an optimizer."""
+    kept_sums: dict[int, Any] = field(default_factory=dict)
+    """The same by a sum."""
     gathered_metrics: set[int] = field(default_factory=set)
     """Metrics, by their ids, that couple samples: they see those of all ranks."""
     summed_updates: set[tuple[str, int, int]] = field(default_factory=set)

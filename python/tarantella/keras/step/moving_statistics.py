@@ -1,7 +1,8 @@
 """Variables that a step changes without an optimizer, such as BatchNormalization's averages, from a rank's own samples.
 
 Ranks take the mean of such weights at the end of an epoch, for validation, and for files. For BatchNormalization this is what
-is usual. For anything else, such as a queue of features or a table of codes, it is not what one device has: the log says so.
+is usual. For anything else, such as a queue of features, it is not what one device has: the log says so, where no trial before
+the first step (`trial/kept_state.py`) has refused it, or found out how ranks bring it together.
 """
 
 from __future__ import annotations
@@ -20,12 +21,8 @@ _warned: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary() 
 
 def average(model: Any) -> None:
     """Replaces each of these weights that differs between ranks by its mean over them. Collective."""
-    layers = adapter.layers_of(model)
     differing = weights.average(adapter.moving_statistics(model))
-    known = {id(adapter.unwrap(variable)) for variable in (*adapter.weights(model), *adapter.metric_variables(model))}
-    # Keras 3 does not count TensorFlow's variables among the weights
-    others = [v for v in adapter.attributes_of(layers) if isinstance(v, tf.Variable) and id(v) not in known]
-    differing += weights.differing(others)
+    differing += weights.differing(_variables_of_tensorflow(model))
     usual = {id(weight) for weight in of_batch_normalization(model)}
     paths = {adapter.path(variable) for variable in differing if id(variable) not in usual}
     warned = _warned.setdefault(model, set())
@@ -37,6 +34,22 @@ def average(model: Any) -> None:
             "the step or layer that assigns them",
             ", ".join(sorted(paths)),
         )
+
+
+def kept(model: Any) -> list[Any]:
+    """The numbers that a step may change without an optimizer and keep, but not BatchNormalization's averages nor seeds."""
+    others = {id(variable) for variable in (*of_batch_normalization(model), *adapter.seed_variables(model))}
+    variables = [*adapter.untrained_weights(model), *_variables_of_tensorflow(model)]
+    types = [tf.as_dtype(adapter.dtype_of(variable)) for variable in variables]
+    are_numbers = [dtype.is_floating or dtype.is_integer for dtype in types]
+    return [v for v, is_number in zip(variables, are_numbers, strict=True) if is_number and id(v) not in others]
+
+
+def _variables_of_tensorflow(model: Any) -> list[tf.Variable]:
+    """Those that are attributes of layers: Keras 3 does not count them among the weights."""
+    known = {id(adapter.unwrap(variable)) for variable in (*adapter.weights(model), *adapter.metric_variables(model))}
+    attributes = adapter.attributes_of(adapter.layers_of(model))
+    return [variable for variable in attributes if isinstance(variable, tf.Variable) and id(variable) not in known]
 
 
 def of_batch_normalization(model: Any) -> list[Any]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from tarantella.keras import adapter, context
 from tarantella.keras.lengths.agreement import WholeBatch
+from tarantella.keras.trial import kept_state
 from tarantella.keras.trial.comparison import Kind, NotComparable, compared
 from tarantella.keras.trial.in_tapes import gradients_in, values_in
 from tarantella.keras.trial.record import NotTaken
@@ -107,21 +108,22 @@ class OwnStep:
         in_tapes: what the step's tapes give. Of the whole it is given its record, of parts also that of the whole.
         """
         step, lengths, of_whole, of_parts = TrialStep(self._kinds), WholeBatch(), {}, {}
-        restore = self._restore if in_tapes is gradients_in else lambda: None  # such a step may add up its gradients
         if in_tapes is not None:
             of_whole = {"in_tapes": in_tapes}
-        restore()
+        self._restore()
         with lengths.run():
             whole = run_step(self._model, self._name, self._parts.whole, step, 1.0, **of_whole)
+        whole.kept = kept_state.values(self._model)
         divisors = whole.divisors
         if in_tapes is not None:
             of_parts = {"in_tapes": lambda record: in_tapes(record, whole)}
         records = []
         try:
             for part, weight in zip(self._parts.parts, self._parts.weights, strict=True) if parts else ():
-                restore()
+                self._restore()
                 with lengths.run():
                     records.append(run_step(self._model, self._name, part, step, weight, of_whole=divisors, **of_parts))
+                records[-1].kept = kept_state.values(self._model)
         except (context.RefusedInTrial, NotComparable):
             raise
         except Exception as error:

@@ -66,6 +66,8 @@ class Record:
     """The names of the logs, by their place."""
     results: list[Any] = field(default_factory=list)
     """The results of metrics."""
+    kept: list[Any] = field(default_factory=list)
+    """What the step keeps for the next one (`kept_state`), after it."""
     values: list[Any] = field(default_factory=list)
     """The values that were differentiated, one for each call of a tape's `gradient`, if they were to be looked at."""
     gradients: list[tuple[Any, Any]] = field(default_factory=list)

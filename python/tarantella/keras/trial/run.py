@@ -19,6 +19,7 @@ from tarantella.keras import adapter, context
 from tarantella.keras.lengths.agreement import WholeBatch
 from tarantella.keras.step import batch_sums
 from tarantella.keras.step.patch import patched
+from tarantella.keras.trial import kept_state
 from tarantella.keras.trial.in_tapes import values_in
 from tarantella.keras.trial.neutral import neutral
 from tarantella.keras.trial.record import Record, recorders
@@ -86,10 +87,11 @@ class Runs:
     Args:
         spec: of the batches that the step will get.
         kinds: what is known of losses.
+        restore: gives what runs changed its values from before: a table of codes, for example, is another after a step.
     """
 
-    def __init__(self, model: Any, name: str, spec: Any, kinds: LossKinds) -> None:
-        self._model, self._name = model, name
+    def __init__(self, model: Any, name: str, spec: Any, kinds: LossKinds, restore: Callable[[], None]) -> None:
+        self._model, self._name, self._restore = model, name, restore
         self._step, self._lengths = TrialStep(kinds), WholeBatch()
         self.also: Callable[[], list[tuple[Any, Any]]] = list
         """Gives what else was noted in a run: the outputs of layers."""
@@ -105,6 +107,12 @@ class Runs:
         return self._record(batch, weight, whole.divisors)
 
     def _record(self, batch: Any, weight: float, of_whole: Any) -> Record:
+        self._restore()
+        record = self._run_or_trace(batch, weight, of_whole)
+        record.kept = kept_state.values(self._model) if self._name == "train_step" else []
+        return record
+
+    def _run_or_trace(self, batch: Any, weight: float, of_whole: Any) -> Record:
         if self._spec is None:
             return self._run(batch, weight, of_whole)
         key = bool(of_whole)  # without divisors one trace serves for the whole and its parts

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+import tensorflow as tf
+
 from tarantella import runtime
 from tarantella.collectives.objects import all_gather_object
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
+from tarantella.keras.step import moving_statistics
 from tarantella.keras.step.unwrapped_models import internal_call
-from tarantella.keras.trial import added_losses, compiled_losses, made_up, metrics, outputs, own_step, verdict
+from tarantella.keras.trial import added_losses, compiled_losses, kept_state, made_up, metrics, outputs, own_step, verdict
 from tarantella.keras.trial.by_sums import BySums, common_places
 from tarantella.keras.trial.comparison import Kind, NotComparable
 from tarantella.keras.trial.declared import is_declared
@@ -50,12 +53,13 @@ class Trials:
         self._answer = answer
         self._tried: set[str] = set()
         self._coupled_losses: dict[int, str] = {}  # by place
-        self._said: dict[str, list[str]] = {"loss": [], "added": [], "step": [], "output": []}
+        self._said: dict[str, list[str]] = {"loss": [], "added": [], "step": [], "output": [], "kept": []}
         self._warned: set[str] = set()
         self._verdicts = {
             "loss": Verdict(verdict.WAYS_OUT_OF_LOSS, "the mean of the ranks' losses is trained"),
             "added": Verdict(verdict.WAYS_OUT_OF_STEP, "the mean of the ranks' losses is trained"),
             "step": Verdict(verdict.WAYS_OUT_OF_STEP, "the mean of the ranks' gradients is used"),
+            "kept": Verdict(verdict.WAYS_OUT_OF_KEPT, "the mean over ranks is taken at the end of each epoch"),
             "output": Verdict(verdict.WAYS_OUT_OF_OUTPUT, "it is computed from each rank's own samples"),
         }
 
@@ -115,10 +119,15 @@ class Trials:
         is_own = step != "predict_step" and adapter.has_own(self._model, step, "compute_loss")
         what = step if is_own else "the model's output" if step == "predict_step" else "the model"
         records: tuple[Record, list[Record]] | None = None
+        restore()
+        before = kept_state.values(self._model)
         try:
             if is_own and any(is_declared(getattr(self._model, name)) for name in (step, "compute_loss")):
                 return
-            records = self._own_step(step, parts, restore, found) if is_own else self._kerass_step(step, parts, spec, found)
+            if is_own:
+                records = self._own_step(step, parts, restore, found)
+            else:
+                records = self._kerass_step(step, parts, spec, restore, found)
         except PartsFail as error:
             found.not_tried[f"!{what}"] = str(error)
         except context.GathersInTrial as error:
@@ -127,15 +136,21 @@ class Trials:
             found.not_tried[what] = str(error)
         except Exception as error:  # a model may refuse to be run eagerly, or on few samples, in any way
             found.not_tried[what] = own_step.first_line(error)
+        if records is not None and step == "train_step" and not self._reproducible:
+            whole, of_parts = records
+            kept = kept_state.kinds(before, whole.kept, [part.kept for part in of_parts], parts.weights)
+            found.kept.update((place, kind.name) for place, kind in kept.items())
         if records is not None and step != "predict_step":
             of_metrics = metrics.findings(metrics.of_user(self._model), *records)
             found.metrics.update((place, (*finding,)) for place, finding in of_metrics.items())
 
-    def _kerass_step(self, step: str, parts: Parts, spec: Any, found: Findings) -> tuple[Record, list[Record]]:
+    def _kerass_step(
+        self, step: str, parts: Parts, spec: Any, restore: Callable[[], None], found: Findings
+    ) -> tuple[Record, list[Record]]:
         """A step of Keras' own: its outputs, then its losses."""
         if adapter.computes_in_16_bits(self._model):
             raise NotComparable("it computes in 16 bits")
-        runs = Runs(self._model, step, spec, self._kinds)
+        runs = Runs(self._model, step, spec, self._kinds, restore)
         whole = runs.whole(parts.whole)
         try:
             records = [runs.part(part, weight, whole) for part, weight in zip(parts.parts, parts.weights, strict=True)]
@@ -145,7 +160,7 @@ class Trials:
             raise PartsFail(own_step.parts_fail(step, parts, error)) from error
         kind, apart = outputs.kind_of(parts, whole, records, lambda: runs.whole(parts.whole))
         if kind is Kind.COUPLED:
-            found.coupled[step] = self._said_of_outputs(step, parts, spec, apart)
+            found.coupled[step] = self._said_of_outputs(step, parts, spec, apart, restore)
         else:
             self._note_losses(step, parts, whole, records, found, lambda: runs.whole(parts.whole))
         return whole, records
@@ -193,8 +208,8 @@ class Trials:
         for (layer, call), (kind, said) in added_losses.kinds(parts, whole, records).items():
             found.added[step, places[layer], call] = kind.name, said
 
-    def _said_of_outputs(self, step: str, parts: Parts, spec: Any, apart: float) -> str:
-        first = outputs.where(self._model, parts, lambda: Runs(self._model, step, spec, self._kinds))
+    def _said_of_outputs(self, step: str, parts: Parts, spec: Any, apart: float, restore: Callable[[], None]) -> str:
+        first = outputs.where(self._model, parts, lambda: Runs(self._model, step, spec, self._kinds, restore))
         name = f"{type(self._model).__name__} {self._model.name!r}"
         by = "in size" if apart == float("inf") else f"by {100 * apart:.2g} %"
         return (
@@ -232,11 +247,29 @@ class Trials:
         for step, finding in found.steps.items():
             self._take_step(step, finding)
         self._said["output"] = list(found.coupled.values())
+        self._take_kept(found)
         if is_divided:
             self._gather_losses(found, batch_size)
             for subject, said in self._said.items():
                 if said:
                     self._verdicts[subject].refuse(said, self._answer)
+
+    def _take_kept(self, found: Findings) -> None:
+        variables = moving_statistics.kept(self._model)
+        coupled = []
+        for place, name in found.kept.items():
+            kind, variable = Kind[name], variables[place]
+            if kind is Kind.COUPLED or (kind is Kind.MEAN and tf.as_dtype(adapter.dtype_of(variable)).is_integer):
+                coupled.append(adapter.path(variable))
+            else:
+                (self._kinds.kept_means if kind is Kind.MEAN else self._kinds.kept_sums)[id(variable)] = variable
+                runtime.logger.info("the step changes %s by %s of samples: ranks add it up", adapter.path(variable), kind.value)
+        self._said["kept"] = []
+        if coupled:
+            names = ", ".join(sorted(coupled))
+            self._said["kept"] = [
+                f"the training step changes {names} by the samples of a batch, neither by their mean nor by a sum"
+            ]
 
     def _warn(self, what: str, reason: str) -> None:
         if what not in self._warned:

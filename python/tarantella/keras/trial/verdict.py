@@ -29,6 +29,11 @@ WAYS_OUT_OF_OUTPUT = (
     "all batches, or bring what all samples have in common together by tnt.all_reduce or tnt.all_gather inside the layer; "
     f"{_EACH_RANK}; tnt.Model(model, accept_approximate=True) computes it from each rank's own samples"
 )
+WAYS_OUT_OF_KEPT = (
+    "Each rank would change it by its own samples. Bring those of all ranks together by tnt.all_reduce or tnt.all_gather in "
+    f"the layer or step that changes it; {_EACH_RANK}; tnt.Model(model, accept_approximate=True) takes the mean over ranks at "
+    "the end of each epoch"
+)
 
 
 class Answer(NamedTuple):
@@ -48,6 +53,8 @@ class Findings:
     """Of losses given to `compile`: the kind, and what was compared, as words."""
     bytes_of_losses: dict[int, int] = field(default_factory=dict)
     """How many bytes a sample has of what they are given; negative if it cannot be gathered."""
+    kept: dict[int, str] = field(default_factory=dict)
+    """Of what a training step keeps, by its place in `moving_statistics.kept`: the kind."""
     added: dict[tuple[str, int, int], tuple[str, str]] = field(default_factory=dict)
     """Of losses that layers add, by step, layer and number of the call."""
     steps: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -110,6 +117,8 @@ def together(of_ranks: Sequence[Findings]) -> Findings:
         for place, size in one.bytes_of_losses.items():
             known = result.bytes_of_losses.get(place, size)
             result.bytes_of_losses[place] = min(size, known) if min(size, known) < 0 else max(size, known)
+        for place, kind in one.kept.items():
+            result.kept[place] = common_kind((Kind[kind], Kind[result.kept.get(place, kind)])).name
         for place, metric in one.metrics.items():
             result.metrics[place] = max(result.metrics.get(place, metric), metric)
         for step, finding in one.steps.items():

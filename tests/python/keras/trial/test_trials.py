@@ -242,10 +242,18 @@ def test_batches_without_an_axis_of_samples_are_told_of(keras3):
         assert "tnt_distribute_dataset=False" in messages[0]
 
 
-def test_variables_of_each_ranks_samples_are_told_of_once(keras3):
-    for own, of_all in keras3["variables_of_samples"]:
-        assert len(own) == 1
-        assert "rows" in own[0]
-        assert "means" in own[0]
-        assert "tnt.all_gather" in own[0]
-        assert not of_all
+@pytest.mark.parametrize("kind", ["means", "sums", "gathered"])
+def test_what_a_step_keeps_is_of_the_whole_batch(keras3, kind):
+    truth = keras3["what_a_step_keeps"][0][kind][1]
+    for ours, _ in (on_rank[kind] for on_rank in keras3["what_a_step_keeps"]):
+        assert len(ours) == len(truth) > 5
+        for mine, theirs in zip(ours, truth, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=1e-6)
+
+
+def test_what_ranks_cannot_keep_is_refused(keras3):
+    for (kind, text), accepted in keras3["what_ranks_cannot_keep"]:
+        assert kind == "UnsupportedError"
+        assert "the training step changes keeps/rows by the samples of a batch, neither by their mean nor by a sum" in text
+        assert "tnt.all_gather" in text
+        assert len([message for message in accepted if "accept_approximate=True: the mean over ranks is taken" in message]) == 1

@@ -46,7 +46,7 @@ def as_apply(method: Any) -> Callable[..., Any]:
     return apply
 
 
-def applies_rows_one_by_one(optimizer: Any) -> bool:
+def repeated_rows_matter(optimizer: Any = None) -> bool:
     """Whether it makes a difference to the optimizer that a sparse gradient has a row several times: it adds them up first."""
     return False
 

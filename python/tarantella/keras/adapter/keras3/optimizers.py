@@ -32,9 +32,13 @@ def as_apply(method: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
-def applies_rows_one_by_one(optimizer: Any) -> bool:
-    """Whether it makes a difference to the optimizer that a sparse gradient has a row several times."""
-    return not isinstance(optimizers_of(optimizer)[-1], keras.optimizers.SGD)  # which is linear in the gradient
+def repeated_rows_matter(optimizer: Any = None) -> bool:
+    """Whether it makes a difference to the optimizer that a sparse gradient has a row several times. None: any optimizer."""
+    if optimizer is None:
+        return True
+    inner = optimizers_of(optimizer)[-1]
+    is_linear = isinstance(inner, keras.optimizers.SGD)
+    return not is_linear or any((inner.clipnorm, inner.global_clipnorm, inner.clipvalue))
 
 
 def scale_hook() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from typing import Any
 
@@ -12,12 +11,13 @@ import tensorflow as tf
 from keras import layers
 
 import tarantella as tnt
-from checks import check, raised, run
+from checks import check, log_messages, raised, run
 from tarantella.keras.reduction import ops
 from tarantella.keras.reduction.sparse import SparseReducer, is_reduced_by_rows
 
 RANK, SIZE = tnt.get_rank(), tnt.get_size()
 ROWS = 5000
+messages = log_messages()
 
 
 def slices(rank: int, n: int, rows: int, row: tuple[int, ...], dtype: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -131,44 +131,46 @@ def moved_by_a_model() -> dict[str, Any]:
     return wrapped.stats()
 
 
-class DenseTable(layers.Layer):
-    """What `Embedding` computes, by a matrix product: its gradient is dense."""
+def trained(rows: int, optimizer: Any, **options: Any) -> Any:
+    """Rows of a table after a training on ids that occur often; in the last batch one rank has no sample."""
+    random = np.random.default_rng(0)
+    ids, y = random.integers(0, 30, (26, 6)), random.normal(size=(26, 1)).astype(np.float32)
+    table = layers.Embedding(rows, 4, embeddings_initializer=keras.initializers.RandomUniform(seed=2))
+    dense = layers.Dense(1, kernel_initializer=keras.initializers.RandomUniform(seed=3))
+    model = keras.Sequential([keras.Input((6,), dtype="int32"), table, layers.Flatten(), dense])
+    wrapped = tnt.Model(model, **options)
+    wrapped.compile(optimizer, "mse")
+    wrapped.fit(ids, y, batch_size=12, shuffle=False, verbose=0)
+    return model.get_weights()[0][:30].tolist()
 
-    def __init__(self, rows: int) -> None:
-        super().__init__()
-        self.table = self.add_weight(shape=(rows, 4), initializer=keras.initializers.RandomUniform(seed=2))
-        self.rows = rows
 
-    def call(self, ids: Any) -> Any:
-        return tf.matmul(tf.one_hot(ids, self.rows), self.table)
+def about_rows() -> list[str]:
+    return [message for message in messages if "rows of an Embedding" in message]
+
+
+def by_optimizer() -> dict[str, Any]:
+    clipped = keras.optimizers.SGD(0.1, global_clipnorm=0.1)
+    return {"adam": "adam", "rmsprop": "rmsprop", "sgd": "sgd", "clipped sgd": clipped, "adamw": keras.optimizers.AdamW(0.01)}
 
 
 @check
-def like_dense_gradients() -> dict[str, list[Any]]:
-    """Tables that are reduced by rows and as a whole, on ids that occur often: ours, and plain Keras' with one-hot ids."""
-    random = np.random.default_rng(0)
-    ids, y = random.integers(0, 30, (24, 6)), random.normal(size=(24, 1)).astype(np.float32)
+def repeated_rows() -> dict[str, list[Any]]:
+    """Small and large tables: on all ranks, and as plain Keras."""
+    plain = {"parallel_strategy": tnt.ParallelStrategy.NONE}
+    messages.clear()
+    found = {}
+    for name in by_optimizer():
+        for rows in (40, 5000):
+            found[f"{name} {rows}"] = [trained(rows, by_optimizer()[name], **how) for how in ({}, plain)]
+    return {**found, "said": about_rows()}
 
-    def trained(table: Any, optimizer: str, strategy: tnt.ParallelStrategy) -> Any:
-        dense = layers.Dense(1, kernel_initializer=keras.initializers.RandomUniform(seed=3))
-        model = keras.Sequential([keras.Input((6,), dtype="int32"), table, layers.Flatten(), dense])
-        wrapped = tnt.Model(model, parallel_strategy=strategy)
-        wrapped.compile(optimizer, "mse")
-        wrapped.fit(ids, y, batch_size=12, shuffle=False, verbose=0)
-        return model.get_weights()[0][:30].tolist()
 
-    def both(rows: int, optimizer: str) -> list[Any]:
-        table = layers.Embedding(rows, 4, embeddings_initializer=keras.initializers.RandomUniform(seed=2))
-        ours = trained(table, optimizer, tnt.ParallelStrategy.DATA)
-        return [ours, trained(DenseTable(rows), optimizer, tnt.ParallelStrategy.NONE)]
-
-    said: list[str] = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
-    tnt.logger.addHandler(handler)
-    results = {f"{name} {rows}": both(rows, name) for name in ("adam", "rmsprop", "sgd") for rows in (40, 5000)}
-    tnt.logger.removeHandler(handler)
-    return {**results, "said": [text.partition(":")[0] for text in said]}
+@check
+def repeated_rows_in_shards() -> list[str]:
+    messages.clear()
+    trained(5000, "adam", reproducible=4)
+    trained(5000, "adam", reproducible=4)
+    return about_rows()
 
 
 @check

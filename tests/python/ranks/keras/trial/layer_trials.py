@@ -125,29 +125,56 @@ def no_axis_of_samples() -> list[Any]:
     return [error[:1], [message for message in logged if "of the first batch, and not on" in message]]
 
 
-class Queue(keras.Model):
-    """Keeps rows of the batches, and the means of them all in a variable that Keras 3 does not know."""
+class Keeps(keras.Model):
+    """Keeps something of the batches in a weight, and in a variable that Keras 3 does not know; uses it in the next step."""
 
-    def __init__(self, from_all_ranks: bool) -> None:
+    def __init__(self, kind: str) -> None:
         super().__init__()
-        self.out, self.from_all_ranks = keras.layers.Dense(3), from_all_ranks
+        self.out, self.kind = keras.layers.Dense(3), kind
         self.rows = self.add_weight(shape=(4,), initializer="zeros", trainable=False, name="rows")
-        self.means = tf.Variable(tf.zeros([4]), trainable=False, name="means")
+        self.count = self.add_weight(shape=(), initializer="zeros", trainable=False, name="count", dtype="int32")
+        self.inner = tf.Variable(tf.zeros([4]), trainable=False, name="inner")
 
     def call(self, inputs: Any, training: bool = False) -> Any:
+        outputs = self.out(inputs + 0.1 * tf.convert_to_tensor(self.rows) + 0.01 * self.inner)
         if training:
-            mean = tf.reduce_mean(tnt.all_gather(inputs) if self.from_all_ranks else inputs, 0)
-            self.rows.assign(mean)
-            self.means.assign(mean)
-        return self.out(inputs)
+            self.changed(tnt.all_gather(inputs) if self.kind == "gathered" else inputs)
+        return outputs
+
+    def changed(self, inputs: Any) -> None:
+        if self.kind == "sums":
+            self.rows.assign(self.rows + 0.1 * tf.reduce_sum(inputs, 0))
+            self.count.assign(self.count + tf.shape(inputs)[0])
+        elif self.kind == "largest":
+            self.rows.assign(tf.reduce_max(inputs, 0))
+        else:
+            self.rows.assign(0.9 * tf.convert_to_tensor(self.rows) + 0.1 * tf.reduce_mean(inputs, 0))
+        self.inner.assign(self.inner + tf.reduce_sum(tf.square(self.out.kernel)))
+
+
+def kept(kind: str, **options: Any) -> list[Any]:
+    keras.backend.clear_session()  # layers get the same names on all ranks
+    keras.utils.set_random_seed(3)
+    model = Keeps(kind)
+    found = trained(model, **options)
+    return [*found, np.asarray(model.rows).tolist(), int(np.asarray(model.count)), np.asarray(model.inner).tolist()]
 
 
 @check
-def variables_of_samples() -> list[list[str]]:
-    """What is said of them, of a model that computes them from each rank's own samples or from all."""
-    found = []
-    for from_all_ranks in (False, True):
-        logged.clear()
-        trained(Queue(from_all_ranks))
-        found.append([message for message in logged if "differ between ranks" in message])
+def what_a_step_keeps() -> dict[str, list[Any]]:
+    """On all ranks, and on rank 0 as plain Keras, too."""
+    found = {}
+    for kind in ("means", "sums", "gathered"):
+        ours = kept(kind)
+        plain = {"parallel_strategy": tnt.ParallelStrategy.NONE}
+        found[kind] = [ours, None if tnt.get_rank() else kept("means" if kind == "gathered" else kind, **plain)]
     return found
+
+
+@check
+def what_ranks_cannot_keep() -> list[Any]:
+    """The error, and what is said if the user accepts it."""
+    error = raised(kept, "largest")
+    logged.clear()
+    kept("largest", accept_approximate=True)
+    return [error, list(logged)]

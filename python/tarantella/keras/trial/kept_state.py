@@ -1,0 +1,41 @@
+"""How a training step makes what it keeps from step to step, such as a table of codes or a count, from a batch's samples.
+
+The optimizer's variables, metrics and BatchNormalization's averages are not meant. What is a mean or a sum over the samples,
+ranks bring together in each step (`step/kept_state.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tarantella.keras import adapter
+from tarantella.keras.step import moving_statistics
+from tarantella.keras.trial.comparison import Kind, compared
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ROUNDING = 1e-6  # of the variable's value
+
+
+def values(model: Any) -> list[Any]:
+    """The values now of what a step may keep, in the order of `moving_statistics.kept`."""
+    return [adapter.unwrap(variable).numpy() for variable in moving_statistics.kept(model)]
+
+
+def kinds(
+    before: Sequence[Any], whole: Sequence[Any], parts: Sequence[Sequence[Any]], weights: Sequence[float]
+) -> dict[int, Kind]:
+    """How changes by a whole are made of those by its parts, by place; nothing for what all samples change alike."""
+    found: dict[int, Kind] = {}
+    for place, (old, new, *of_parts) in enumerate(zip(before, whole, *parts, strict=True)):
+        old, new, *of_parts = (np.asarray(value, np.float64) for value in (old, new, *of_parts))
+        floor = _ROUNDING * max(float(np.linalg.norm(value)) for value in (old, new, *of_parts))
+        if max(float(np.linalg.norm(part - new)) for part in of_parts) <= floor:
+            continue
+        kind = compared(new - old, [part - old for part in of_parts], weights, floor)
+        if kind is not Kind.UNKNOWN:
+            found[place] = kind
+    return found
