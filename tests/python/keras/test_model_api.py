@@ -47,7 +47,6 @@ def test_it_must_be_compiled(found):
 
 NOT_AVAILABLE = {
     "reduction='none'": "UnsupportedError",
-    "largest": "UnsupportedError",
     "output is text": "UnsupportedError",
     "rows for 20 samples": "UnsupportedError",
     "micro-batch": "InvalidArgumentError",
@@ -66,9 +65,13 @@ def test_what_is_not_available_is_named(found, name):
         assert name in text
 
 
-def test_a_metric_of_ones_own(found):
-    for together, alone in found["a_metric_of_ones_own"]:
+@pytest.mark.parametrize("metric", ["Far", "Largest", "Smallest", "Median", "MedianOfArrays"])
+def test_a_metric_of_ones_own(found, metric):
+    for on_rank in found["metrics_of_ones_own"]:
+        history, together, alone = on_rank[metric]
         assert together == pytest.approx(alone, rel=1e-6)
+        plain = found["metrics_of_ones_own"][0]["plain"][metric]
+        assert history == {key: pytest.approx(values, rel=1e-5) for key, values in plain.items()}
 
 
 def test_a_metric_that_was_refused_stays_refused(found):

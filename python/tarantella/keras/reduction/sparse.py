@@ -39,8 +39,8 @@ def warn_of_repeated_rows(model: Any, grads: Sequence[Any], where: str) -> None:
         if name not in _warned and adapter.repeated_rows_matter(optimizer):
             _warned.add(name)
             runtime.logger.warning(
-                "%s and rows of an Embedding that occur several times in a batch: %s adds up their gradients first, as those of "
-                "a dense gradient. On one device Keras 3 applies them one after the other, so its results differ slightly",
+                "%s and rows of an Embedding that occur several times in a batch: %s adds up their gradients first, as those "
+                "of a dense gradient. On one device Keras 3 applies them one after the other, so its results differ slightly",
                 name,
                 where,
             )

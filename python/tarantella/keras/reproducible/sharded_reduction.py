@@ -123,7 +123,7 @@ class ShardedMetrics(MetricReduction):
         states = [read(v) for v in self._step.state.metrics]
         self._sum.add([tf.where(share.samples > 0, state, tf.zeros_like(state)) for state in states])
 
-    def _update_by_all(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _update_by_all(self, _metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         """A rank never has the samples of all shards at once: a metric that couples samples takes each shard for a batch."""
         runtime.logger.warning(
             "reproducible: a metric that couples the samples of a batch is shown as the mean of the values of its shards"

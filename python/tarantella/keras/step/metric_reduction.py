@@ -37,6 +37,7 @@ class MetricReduction:
         self._step = step
         self._were_asked_for = False  # by get_metrics_result, in this step
         self._of_all_ranks: dict[int, Any] = {}  # what that has given in a training step, by id
+        self._by_all: dict[int, Any] = {}  # metrics that saw the samples of all ranks, by id
         self._updates: dict[int, int] = {}  # how often each mean was given a number in this step, by the metric's id
         self._results: dict[int, tuple[Any, Any, int]] = {}  # of this step: tensor, metric, and place in its result, by id
 
@@ -51,7 +52,7 @@ class MetricReduction:
             (self._model, "get_metrics_result", self._metrics_result(self._model.get_metrics_result)),
             *((m, "update_state", self._weighted_update(m, m.update_state)) for m in adapter.mean_metrics(self._model)),
             *(
-                (m, "update_state", self._update_by_all(m.update_state))
+                (m, "update_state", self._update_by_all(m, m.update_state))
                 for m in adapter.given_metrics(self._model)
                 if id(m) in self._step.loss_kinds.gathered_metrics
             ),
@@ -68,7 +69,8 @@ class MetricReduction:
                 return result
             if self._step.is_running:  # a test step: states are reduced after the last batch
                 return original()
-            sums = collectives.all_reduce_each([np.asarray(adapter.unwrap(v).numpy()) for v in variables])
+            own = [np.asarray(state) for state in self._of_master(variables, [adapter.unwrap(v) for v in variables])]
+            sums = collectives.all_reduce_each(own)
             return adapter.results_with(variables, [tf.convert_to_tensor(s) for s in sums], original)
 
         return get_metrics_result
@@ -86,17 +88,24 @@ class MetricReduction:
 
         return update_state
 
-    def _update_by_all(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """A metric that couples samples is given those of all ranks, on rank 0 alone: the sum over ranks is its own state."""
+    def _update_by_all(self, metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
+        """A metric whose states cannot be added up is given the samples of all ranks, on each of them."""
 
         def update_state(*args: Any, **kwargs: Any) -> Any:
             total = self._step.total() if self._step.is_running else None
-            if total is None:
-                return original(*args, **kwargs)
-            args, kwargs = losses.of_all_ranks((args, kwargs), total)
-            return original(*args, **kwargs) if runtime.get_rank() == 0 else None
+            self._by_all.pop(id(metric), None)
+            if total is not None:
+                self._by_all[id(metric)] = metric
+                args, kwargs = losses.of_all_ranks((args, kwargs), total)
+            return original(*args, **kwargs)
 
         return update_state
+
+    def _of_master(self, variables: Sequence[Any], states: Sequence[Any]) -> list[tf.Tensor]:
+        """The states, whose sum over ranks is taken: those of metrics that saw all samples count on the master alone."""
+        by_all = {id(variable) for metric in self._by_all.values() for variable in metric.variables}
+        counts = [runtime.is_master_rank() or id(variable) not in by_all for variable in variables]
+        return [tf.convert_to_tensor(s) if c else tf.zeros_like(s) for s, c in zip(states, counts, strict=True)]
 
     def _name_of_step(self) -> str:
         if not self._step.is_running:
@@ -179,7 +188,8 @@ class MetricReduction:
     # -------------------------------------------------------------------------------------------------- states
 
     def _reduced_states(self, variables: list[Any]) -> list[tf.Tensor]:
-        return self._sums_of_states(variables, self._step.read_unchanged_if_empty(variables))
+        states = self._step.read_unchanged_if_empty(variables)
+        return self._sums_of_states(variables, self._of_master(variables, states))
 
     def _sums_of_states(self, variables: list[Any], states: Sequence[Any]) -> list[tf.Tensor]:
         """The sums over ranks of metric states. The same bucket carries a check that all ranks saw the same batch."""

@@ -1,9 +1,10 @@
 """Whether the states of a user's metrics can be added up over ranks.
 
-Keras' own metrics keep sums and counts. A metric that keeps a maximum, or a mean, would give another number on each number of
-ranks. So what each metric that is not Keras' own is given of the first batch is given to it again: its state must begin at
-zero, and the batch twice must change it twice as much as once. If a batch changes the state otherwise than its parts together,
-as a function does that returns the F1 score of a batch, the metric has to see the samples of all ranks at once.
+Keras' own metrics keep sums and counts. A metric that keeps a maximum, a mean, or a list, would give another number on each
+number of ranks. So what each metric that is not Keras' own is given of the first batch is given to it again: its state must
+begin at zero, and the batch twice must change it twice as much as once. If a batch changes the state otherwise than its parts
+together, as a function does that returns the F1 score of a batch, or if the result depends on more than the metric's variables,
+each rank has to give the metric the samples of all ranks.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ def findings(metrics: Sequence[Any], whole: Record, of_parts: Sequence[Record]) 
                 found[place] = _tried(metric, whole, of_parts)
             except Exception as error:  # a metric may refuse to be called twice in any way
                 found[place] = Finding(not_tried=f"{type(error).__name__}: {error}")
+            metric.reset_state()  # what it keeps in no variable is not restored otherwise
     return found
 
 
@@ -63,9 +65,18 @@ def _tried(metric: Any, whole: Record, of_parts: Sequence[Record]) -> Finding:
     if problem or not _has_samples(metric, whole):
         return Finding(problem)
     metric.reset_state()
-    for part in of_parts:
+    _update(metric, of_parts[0])
+    state, result = [tf.identity(adapter.unwrap(variable)) for variable in metric.variables], _result(metric)
+    for part in of_parts[1:]:
         _update(metric, part)
-    return Finding(couples=not all(map(_same, states[1], _state(metric))))
+    couples = not all(map(_same, states[1], _state(metric)))
+    for variable, value in zip(metric.variables, state, strict=True):
+        variable.assign(value)
+    return Finding(couples=couples or not all(map(_same, result, _result(metric))))
+
+
+def _result(metric: Any) -> States:
+    return [np.asarray(value, np.float64) for value in tf.nest.flatten(metric.result())]
 
 
 def _update(metric: Any, record: Record) -> None:

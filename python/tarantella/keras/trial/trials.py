@@ -241,7 +241,7 @@ class Trials:
             self._warn(what, reason)
         for what, reason in found.gathers.items():
             runtime.logger.info("%s is not tried on parts of a batch: %s", what, reason)
-        self._take_metrics(found)
+        self._take_metrics(found, is_divided and self._kinds.may_use_sums)
         self._take_losses(found)
         self._take_added(found)
         for step, finding in found.steps.items():
@@ -279,22 +279,21 @@ class Trials:
             else:
                 verdict.warn_not_tried(what, reason)
 
-    def _take_metrics(self, found: Findings) -> None:
+    def _take_metrics(self, found: Findings, can_gather: bool) -> None:
         of_user = metrics.of_user(self._model)
         for place, (problem, couples, not_tried) in found.metrics.items():
             metric = of_user[place]
-            if problem:
+            if problem and not can_gather:
                 raise UnsupportedError(
                     f"the metric {metric.name!r} ({type(metric).__name__}) cannot be computed on several ranks: {problem}. Let "
                     "update_state add to sums and counts that begin at zero, and compute the number in result()"
                 )
             if not_tried:
                 self._warn(f"the metric {metric.name!r}", not_tried)
-            if couples and id(metric) not in self._kinds.gathered_metrics:
+            if (couples or problem) and id(metric) not in self._kinds.gathered_metrics:
                 self._kinds.gathered_metrics.add(id(metric))
-                runtime.logger.info(
-                    "the metric %r couples the samples of a batch: rank 0 computes it from those of all ranks", metric.name
-                )
+                why = problem or "it couples the samples of a batch, or keeps more than its variables"
+                runtime.logger.info("the metric %r is computed from the samples of all ranks: %s", metric.name, why)
 
     def _take_losses(self, found: Findings) -> None:
         losses = losses_of(self._model)

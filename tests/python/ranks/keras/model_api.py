@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import keras
@@ -28,8 +30,10 @@ def plain(**last: Any) -> Any:
     return keras.Sequential([keras.Input((4,)), layers.Dense(3, name="first"), layers.Dense(1, name="second", **last)])
 
 
-def compiled(model: Any = None, optimizer: Any = "sgd", loss: Any = "mse", **how: Any) -> Any:
-    wrapped = tnt.Model(plain() if model is None else model)
+def compiled(
+    model: Any = None, optimizer: Any = "sgd", loss: Any = "mse", options: Mapping[str, Any] = MappingProxyType({}), **how: Any
+) -> Any:
+    wrapped = tnt.Model(plain() if model is None else model, **options)
     wrapped.compile(optimizer, loss, **how)
     return wrapped
 
@@ -106,7 +110,6 @@ def not_available() -> dict[str, list[str]]:
     text = np.array([b"text"] * 10, object), (np.array([10]), np.array([20]))
     return {
         "reduction='none'": raised(compiled(loss=keras.losses.MeanSquaredError(reduction="none")).fit, dataset),
-        "largest": raised(compiled(metrics=[Largest()]).fit, dataset),
         "output is text": raised(gather.in_order, text),
         "rows for 20 samples": raised(tnt.Model(keras.Sequential([keras.Input((4,)), Mean()])).predict, x, verbose=0),
         "micro-batch": raised(compiled().fit, dataset, tnt_micro_batch_size=4),
@@ -155,16 +158,77 @@ class Far(keras.metrics.Metric):
         return self.far / self.all
 
 
+class Smallest(Largest):
+    """Does not begin at zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reset_state()
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.value.assign(tf.minimum(self.value, tf.reduce_min(y_pred)))
+
+    def reset_state(self) -> None:
+        self.value.assign(np.inf)
+
+
+class Median(keras.metrics.Metric):
+    """Keeps all numbers, in a variable that Keras does not know."""
+
+    def __init__(self) -> None:
+        super().__init__(name="median")
+        self.numbers = tf.Variable(tf.zeros([0]), shape=[None], trainable=False)
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.numbers.assign(tf.concat([self.numbers, tf.reshape(y_pred, [-1])], 0))
+
+    def result(self) -> Any:
+        numbers = tf.concat([self.numbers, [0.0]], 0)
+        return tf.sort(numbers)[tf.size(numbers) // 2]
+
+    def reset_state(self) -> None:
+        self.numbers.assign(tf.zeros([0]))
+
+
+class MedianOfArrays(keras.metrics.Metric):
+    """Keeps them in a list, which takes ``run_eagerly``."""
+
+    def __init__(self) -> None:
+        super().__init__(name="median")
+        self.arrays: list[Any] = []
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self.arrays.append(np.asarray(y_pred).ravel())
+
+    def result(self) -> Any:
+        return float(np.median(np.concatenate(self.arrays))) if self.arrays else 0.0
+
+    def reset_state(self) -> None:
+        self.arrays = []
+
+
 @check
-def a_metric_of_ones_own() -> list[Any]:
-    wrapped = compiled(metrics=[Far()])
-    wrapped.fit(dataset, verbose=0)
-    return [wrapped.evaluate(x, y, verbose=0), wrapped.model.evaluate(x, y, verbose=0)]
+def metrics_of_ones_own() -> dict[str, Any]:
+    """The history, and the numbers of all ranks and of this one alone; on rank 0 plain Keras' history, too."""
+    found: dict[str, Any] = {"plain": {}}
+    for metric in (Far, Largest, Smallest, Median, MedianOfArrays):
+        eager = {"run_eagerly": True} if metric is MedianOfArrays else {}
+        how = {"validation_data": (x[:7], y[:7]), "validation_batch_size": 4, "verbose": 0}
+        keras.utils.set_random_seed(5)
+        wrapped = compiled(metrics=[metric()], **eager)
+        history = wrapped.fit(dataset, **how).history
+        numbers = [wrapped.evaluate(x, y, verbose=0), wrapped.model.evaluate(x, y, verbose=0)]
+        found[metric.__name__] = [history, *numbers]
+        keras.utils.set_random_seed(5)
+        alone = compiled(metrics=[metric()], options={"parallel_strategy": tnt.ParallelStrategy.NONE}, **eager)
+        if RANK == 0:
+            found["plain"][metric.__name__] = alone.fit(dataset, **how).history
+    return found
 
 
 @check
 def a_metric_that_was_refused_stays_refused() -> list[list[str]]:
-    wrapped = compiled(metrics=[Largest()])
+    wrapped = compiled(metrics=[Largest()], options={"reproducible": 4})
     return [raised(wrapped.fit, dataset), raised(wrapped.fit, dataset), raised(wrapped.evaluate, dataset)]
 
 

@@ -50,9 +50,27 @@ def build(model: Any, batch_spec: Any, step: str = "train_step") -> None:
 
 
 def _build_by_call(model: Any, batch_spec: Any) -> None:
-    model._symbolic_build(data_batch=_symbolic(batch_spec))
+    try:
+        model._symbolic_build(data_batch=_symbolic(batch_spec))
+    except Exception:
+        if not model.run_eagerly or not all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(batch_spec) if spec):
+            raise
+        _build_eagerly(model, batch_spec)  # a layer or a metric computes with NumPy
     if model.optimizer is not None and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
+
+
+def _build_eagerly(model: Any, batch_spec: Any) -> None:
+    """Calls the model on one sample of zeros; no metric sees it."""
+    x, y, _ = keras.utils.unpack_x_y_sample_weight(tf.nest.map_structure(_zeros, batch_spec))
+    predicted = model(x, training=False)
+    for compiled in (model._compile_metrics, model._compile_loss):
+        if compiled is not None and not compiled.built:
+            compiled.build(y, predicted)
+
+
+def _zeros(spec: Any) -> Any:
+    return spec and tf.zeros([size or 1 for size in spec.shape], spec.dtype)
 
 
 def _call_builds_all(model: Any, batch_spec: Any) -> bool:
