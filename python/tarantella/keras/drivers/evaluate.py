@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tarantella.keras.drivers.distributed_model import DistributedModel
 
 
+@collectives.failing_together("tnt.Model.evaluate")
 def evaluate(
     model: DistributedModel, data: dict[str, Any], distribute: bool, verbose: Any, callbacks: Any, return_dict: bool
 ) -> Any:

@@ -167,6 +167,7 @@ def _fit_with_checkpoints(model: Any, arguments: FitArguments, settings: Checkpo
         )
 
 
+@collectives.failing_together("tnt.Model.fit")
 def _fit_on_all_ranks(
     model: DistributedModel,
     arguments: FitArguments,

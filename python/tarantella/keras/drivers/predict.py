@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tarantella.keras.drivers.distributed_model import DistributedModel
 
 
+@collectives.failing_together("tnt.Model.predict")
 def predict(model: DistributedModel, data: dict[str, Any], verbose: Any, callbacks: Any, on_all_ranks: bool) -> Any:
     """Runs Keras' `predict` on several ranks. Collective.
 
