@@ -42,7 +42,11 @@ def main(argv: list[str] | None = None) -> int:
         console.drain()
         return 1
     except SystemExit as done:  # --help and --version: argparse has printed and wants to stop
-        return done.code if isinstance(done.code, int) else 0
+        if done.code is None or isinstance(done.code, int):
+            return done.code or 0
+        console.message(str(done.code))
+        console.drain()
+        return 1
     except KeyboardInterrupt:  # before the first rank was started, or after the last one had ended
         return 128 + signal.SIGINT
     except ForkedRank as forked:

@@ -235,3 +235,17 @@ def test_a_setting_that_makes_no_sense_is_one_sentence(here, monkeypatch, name):
     result = here.run("-n", 1, "--", here.script(""))
     assert result.returncode == 2
     assert len(result.stderr.splitlines()) == 1 and result.stderr.startswith(f"tarantella: {name}=zz: expected "), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("code", "returned", "said"), [("None", 0, ""), ("3", 3, ""), ("'no such job'", 1, "tarantella: no such job")]
+)
+def test_what_ends_a_command_is_its_exit_code(code, returned, said):
+    """As in Python: a text is printed, and is a failure."""
+    script = (
+        "import sys\nfrom tarantella import cli\n"
+        f"def status(_): raise SystemExit({code})\n"
+        "cli.status = status\nsys.exit(cli.main(['status']))"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (result.returncode, result.stderr.strip()) == (returned, said)
