@@ -191,6 +191,7 @@ def _fit_on_all_ranks(
     hooks.set_distributed(distribute)
     model.require_same(always=True)
     validates = validation_parts is not None and not adapter.has_own(model.keras_model, "evaluate")  # it may change batches
+    session.validates_in_step = validates and distribute_validation
     model.likeness.warn("fit")
     model.likeness.forget()
     model.start_alike(split.batch_spec(training), split.batch_spec(validation_parts) if validates else None)
