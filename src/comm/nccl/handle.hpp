@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/error.hpp"
-#include "comm/nccl/nccl_library.hpp"
+#include "comm/nccl/library.hpp"
 
 namespace tnt {
 

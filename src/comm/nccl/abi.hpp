@@ -1,5 +1,5 @@
 // The part of NCCL's C API (nccl.h, versions 2.14 to 2.30) that we use. It is declared here because the build needs neither
-// NCCL nor CUDA; the library is opened at run time (nccl_library.hpp). tests/nccl/nccl_abi_test.cpp compares it with the real
+// NCCL nor CUDA; the library is opened at run time (library.hpp). tests/nccl/abi_test.cpp compares it with the real
 // header.
 #pragma once
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/nccl/nccl_abi.hpp"
+#include "comm/nccl/abi.hpp"
 
 namespace tnt {
 

@@ -1,4 +1,4 @@
-#include "comm/nccl/nccl_init.hpp"
+#include "comm/nccl/init.hpp"
 
 #include <unistd.h>
 

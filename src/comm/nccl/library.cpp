@@ -1,4 +1,4 @@
-#include "comm/nccl/nccl_library.hpp"
+#include "comm/nccl/library.hpp"
 
 #include <dlfcn.h>
 

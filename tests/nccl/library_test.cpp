@@ -1,5 +1,5 @@
 // How NCCL is found, which functions are used, and its error messages.
-#include "comm/nccl/nccl_library.hpp"
+#include "comm/nccl/library.hpp"
 
 #include <gtest/gtest.h>
 
@@ -119,7 +119,7 @@ TEST_F(NcclLibraryTest, AnErrorIsSaidInItsWords) {
     EXPECT_EQ(error.status(), TNT_SYSTEM);
     const std::string message = error.what();
     EXPECT_EQ(message.find("ncclGetUniqueId failed: unhandled system error: the fake has no network interface (NCCL 2.28.9, "
-                           "nccl_library_test.cpp:"),
+                           "library_test.cpp:"),
               0U)
         << message;
   }

@@ -1,4 +1,4 @@
-#include "comm/nccl/nccl_handle.hpp"
+#include "comm/nccl/handle.hpp"
 
 #include <chrono>
 #include <thread>

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "comm/nccl/nccl_communicator.hpp"
+#include "comm/nccl/communicator.hpp"
 
 namespace tnt {
 

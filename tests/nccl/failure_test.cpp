@@ -91,7 +91,7 @@ TEST_F(NcclFailureTest, AnOperationThatIsRefusedEndsTheJob) {
   FakeNccl::set("fails_at", 3, 1);
   const std::string message = common_nccl_error(2, TNT_SYSTEM, steps);
   EXPECT_NE(message.find("rank 1: all_reduce sum of 4 float32 (bucket 3 of gradients: dense/kernel): ncclAllReduce failed: "
-                         "invalid argument: the fake does not like this argument (NCCL 2.28.9, nccl_communicator.cpp:"),
+                         "invalid argument: the fake does not like this argument (NCCL 2.28.9, communicator.cpp:"),
             std::string::npos)
       << message;
   expect_aborted(2);

@@ -1,6 +1,6 @@
 // The NCCL communicator besides its collectives (device_collectives_test.cpp): order with the caller's streams, operations in
 // progress, split, invalid calls.
-#include "comm/nccl/nccl_communicator.hpp"
+#include "comm/nccl/communicator.hpp"
 
 #include <gtest/gtest.h>
 

@@ -13,7 +13,7 @@
 #include <string_view>
 
 #include "comm/device_communicator.hpp"
-#include "comm/nccl/nccl_handle.hpp"
+#include "comm/nccl/handle.hpp"
 #include "comm/nccl/watchdog.hpp"
 #include "device/handles.hpp"
 

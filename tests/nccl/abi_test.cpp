@@ -1,5 +1,5 @@
 // Our declarations of NCCL's C API compared with the real header, if it is installed.
-#include "comm/nccl/nccl_abi.hpp"
+#include "comm/nccl/abi.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // How ranks agree on NCCL before it connects them: a missing or different version is named on all ranks, and the job continues.
-#include "comm/nccl/nccl_init.hpp"
+#include "comm/nccl/init.hpp"
 
 #include <gtest/gtest.h>
 

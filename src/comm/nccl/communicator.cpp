@@ -1,4 +1,4 @@
-#include "comm/nccl/nccl_communicator.hpp"
+#include "comm/nccl/communicator.hpp"
 
 #include <algorithm>
 #include <array>
@@ -13,7 +13,7 @@
 #include "base/log.hpp"
 #include "comm/abort_job.hpp"
 #include "comm/dispatch_collective.hpp"
-#include "comm/nccl/nccl_init.hpp"
+#include "comm/nccl/init.hpp"
 #include "comm/nccl/registered_memory.hpp"
 #include "kernels/cpu/pack.hpp"
 
