@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     from tarantella.keras.step.noise import noise_by_rank as noise_by_rank
     from tarantella.keras.step.noise import same_noise as same_noise
     from tarantella.keras.trial.declared import independent_samples as independent_samples
-    from tarantella.launcher.function import launch as launch
+    from tarantella.launcher.start.function import launch as launch
     from tarantella.reduction import all_gather as all_gather
     from tarantella.reduction import all_reduce as all_reduce
     from tarantella.reduction import all_to_all as all_to_all
@@ -102,7 +102,7 @@ _LAZY = {
     "broadcast_variables": "tarantella.keras.reduction.collectives",
     "deferred_weights": "tarantella.keras.deferred",
     "independent_samples": "tarantella.keras.trial.declared",
-    "launch": "tarantella.launcher.function",
+    "launch": "tarantella.launcher.start.function",
     "no_sync": "tarantella.keras.context",
     "noise_by_rank": "tarantella.keras.step.noise",
     "same_noise": "tarantella.keras.step.noise",

@@ -11,15 +11,18 @@ import signal
 import sys
 
 from tarantella.inspection import doctor, explain, status
-from tarantella.launcher import horovodrun, preload, restarts, supervision, tnt_run
-from tarantella.launcher.cleanup import clean_up
-from tarantella.launcher.environment import shared_environment
-from tarantella.launcher.errors import UsageError
-from tarantella.launcher.forked import ForkedRank
-from tarantella.launcher.mpi_job import GRACE, MpiJob
-from tarantella.launcher.mpirun import cleanup_command, find_mpirun, mpirun_command
-from tarantella.launcher.options import Cleanup, Options, parse
-from tarantella.launcher.output import Console
+from tarantella.launcher import restarts
+from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.command_line import horovodrun, tnt_run
+from tarantella.launcher.command_line.options import Cleanup, Options, parse
+from tarantella.launcher.show.output import Console
+from tarantella.launcher.start import preload
+from tarantella.launcher.start.environment import shared_environment
+from tarantella.launcher.start.forked import ForkedRank
+from tarantella.launcher.start.mpirun import cleanup_command, find_mpirun, mpirun_command
+from tarantella.launcher.watch import supervision
+from tarantella.launcher.watch.cleanup import clean_up
+from tarantella.launcher.watch.mpi_job import GRACE, MpiJob
 from tarantella.scaling.command import simulate
 from tarantella.threads import usable_cores
 from tarantella.verify.command import verify
@@ -42,7 +45,11 @@ def main(argv: list[str] | None = None) -> int:
         console.drain()
         return 1
     except SystemExit as done:  # --help and --version: argparse has printed and wants to stop
-        return done.code if isinstance(done.code, int) else 0
+        if done.code is None or isinstance(done.code, int):
+            return done.code or 0
+        console.message(str(done.code))
+        console.drain()
+        return 1
     except KeyboardInterrupt:  # before the first rank was started, or after the last one had ended
         return 128 + signal.SIGINT
     except ForkedRank as forked:

@@ -56,7 +56,7 @@ def uninstall() -> None:
 def _prepare(tf: ModuleType) -> None:
     if environment.in_job():
         seed_datasets(tf)
-        cache_by_rank(tf)
+        files_by_rank(tf)
         if _first_gradient is not None:
             _run_before_gradients(tf, _first_gradient)
     gpus.choose(tf)
@@ -93,23 +93,57 @@ def _seeded(original: Callable[..., Any]) -> Callable[..., Any]:
     return seeded
 
 
-def cache_by_rank(tf: ModuleType) -> None:
-    """Makes ``dataset.cache(file)`` of several ranks write a file for each rank: TensorFlow has one writer for a file."""
-    original = tf.data.Dataset.cache
-    if getattr(original, "_tnt_by_rank", False):
-        return
+def files_by_rank(tf: ModuleType) -> None:
+    """Makes datasets of several ranks write a file for each rank where TensorFlow has one writer for a file.
 
-    @functools.wraps(original)
-    def cache(self: Any, filename: Any = "", *args: Any, **kwargs: Any) -> Any:
+    ``cache(file)`` and ``snapshot(path)`` read what they wrote. ``save(path)`` of the master writes to the path itself, and
+    ``load(path)`` of another rank reads what that rank saved.
+    """
+    saved: dict[str, str] = {}  # by the path that the script named
+
+    def of_this_rank(what: str, path: Any, master_has_it: bool = False) -> Any:
         from tarantella import runtime
 
-        if isinstance(filename, (str, os.PathLike)) and os.fspath(filename) and runtime.get_size() > 1:
-            shared, filename = os.fspath(filename), f"{os.fspath(filename)}.rank{runtime.get_rank()}"
-            runtime.logger.info("dataset.cache(%r): each rank has a cache of its own, this one in %s", shared, filename)
-        return original(self, filename, *args, **kwargs)
+        if not isinstance(path, (str, os.PathLike)) or not os.fspath(path) or runtime.get_size() == 1:
+            return path
+        if master_has_it and runtime.is_master_rank():
+            return path
+        own = f"{os.fspath(path)}.rank{runtime.get_rank()}"
+        runtime.logger.info("dataset.%s(%r): each rank has files of its own, this one in %s", what, os.fspath(path), own)
+        return own
 
-    cache._tnt_by_rank = True  # type: ignore[attr-defined]
-    tf.data.Dataset.cache = cache
+    def save(path: Any) -> Any:
+        saved[os.path.abspath(path)] = own = of_this_rank("save", path, master_has_it=True)
+        return own
+
+    ways: dict[str, Callable[[Any], Any]] = {
+        "cache": lambda path: of_this_rank("cache", path),
+        "snapshot": lambda path: of_this_rank("snapshot", path),
+        "save": save,
+        "load": lambda path: saved.get(os.path.abspath(path), path),
+    }
+    for name, path_of in ways.items():
+        original = vars(tf.data.Dataset)[name]
+        if not hasattr(getattr(tf.data.Dataset, name), "_tnt_by_rank"):
+            is_static = isinstance(original, staticmethod)
+            changed = _with_path(original.__func__ if is_static else original, path_of)
+            setattr(tf.data.Dataset, name, staticmethod(changed) if is_static else changed)
+
+
+def _with_path(original: Callable[..., Any], path_of: Callable[[Any], Any]) -> Callable[..., Any]:
+    """The same function with another value of its argument ``path`` or ``filename``, if that is given."""
+    signature = inspect.signature(original)
+    name = "filename" if "filename" in signature.parameters else "path"
+
+    @functools.wraps(original)
+    def changed(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        if name in bound.arguments:
+            bound.arguments[name] = path_of(bound.arguments[name])
+        return original(*bound.args, **bound.kwargs)
+
+    changed._tnt_by_rank = True  # type: ignore[attr-defined]
+    return changed
 
 
 def shuffle_by_rank() -> None:

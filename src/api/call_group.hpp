@@ -65,7 +65,7 @@ class CallGroup {
   // The communicator cannot be destroyed meanwhile.
   struct Kept {
     explicit Kept(tnt_comm_t comm) : on(comm) {}
-    Live<tnt_comm> on;
+    HandleUse<tnt_comm> on;
     GroupedCall call;
   };
   static void enqueue_on_devices(const std::list<Kept>& calls);

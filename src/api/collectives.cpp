@@ -54,16 +54,16 @@ void run_collective(tnt_comm_t comm, StreamHandle stream, tnt_work_t* work, cons
     });
   }
   if (stream == nullptr && work == nullptr) {
-    const Turn turn(comm);
-    if (turn.began()) {
+    const InlineCall inline_call(comm);
+    if (inline_call.began()) {
       std::optional<CancellationDeferral> deferral;
-      if (!turn->defers_cancellation) deferral.emplace();
-      check(*turn->communicator);
-      return on_host(*turn->communicator, context(*turn.operator->()));
+      if (!inline_call->defers_cancellation) deferral.emplace();
+      check(*inline_call->communicator);
+      return on_host(*inline_call->communicator, context(*inline_call.operator->()));
     }
   }
   const CancellationDeferral deferral;
-  const Live on(comm);
+  const HandleUse on(comm);
   check(*on->communicator);
   run(
       *on, on->executor, Lane::collectives, stream, work, [&](DeviceCommunicator& devices) { on_device(*on, devices); },
@@ -102,7 +102,7 @@ void run_message(tnt_comm_t comm, Executors::Direction direction, const Message&
                          .message = message};
     });
   }
-  const Live on(comm);
+  const HandleUse on(comm);
   check(*on->communicator);
   run(
       *on, on->channels.of(message.peer, direction), lane(*on), stream, work,

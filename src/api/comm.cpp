@@ -27,7 +27,7 @@ void check_members(const Communicator& communicator, std::span<const int> member
 
 void check_unused(tnt_comm_t comm) {
   if (comm == nullptr) return;
-  const Live on(comm);
+  const HandleUse on(comm);
   const std::scoped_lock lock(on->device_mutex);
   const std::size_t captured = on->device_collectives ? on->device_collectives->captured_operations() : 0;
   if (captured == 0) return;
@@ -67,7 +67,7 @@ tnt_status_t tnt_comm_split(tnt_comm_t comm, int color, int key, tnt_comm_t* par
   return guarded([&] {
     refuse_in_group("tnt_comm_split");
     required(part, "part") = nullptr;
-    const Live on(comm);
+    const HandleUse on(comm);
     std::unique_ptr<Communicator> group;
     on->executor.run([&] { group = on->communicator->split(color, key, context(*on)); });
     if (!group) return;
@@ -79,7 +79,7 @@ tnt_status_t tnt_comm_create_group(tnt_comm_t comm, const int* ranks, size_t n_r
   return guarded([&] {
     refuse_in_group("tnt_comm_create_group");
     required(group, "group") = nullptr;
-    const Live on(comm);
+    const HandleUse on(comm);
     Communicator& parent = *on->communicator;
     if (n_ranks > 0) required(ranks, "ranks");
     const std::span<const int> members(ranks, n_ranks);
@@ -89,37 +89,37 @@ tnt_status_t tnt_comm_create_group(tnt_comm_t comm, const int* ranks, size_t n_r
 }
 
 tnt_status_t tnt_comm_rank(tnt_comm_t comm, int* rank) {
-  return guarded_in_forks([&] { required(rank, "rank") = Live(comm)->communicator->rank(); });
+  return guarded_in_forks([&] { required(rank, "rank") = HandleUse(comm)->communicator->rank(); });
 }
 
 tnt_status_t tnt_comm_size(tnt_comm_t comm, int* size) {
-  return guarded_in_forks([&] { required(size, "size") = Live(comm)->communicator->size(); });
+  return guarded_in_forks([&] { required(size, "size") = HandleUse(comm)->communicator->size(); });
 }
 
 tnt_status_t tnt_comm_local_rank(tnt_comm_t comm, int* local_rank) {
-  return guarded_in_forks([&] { required(local_rank, "local_rank") = Live(comm)->communicator->local_rank(); });
+  return guarded_in_forks([&] { required(local_rank, "local_rank") = HandleUse(comm)->communicator->local_rank(); });
 }
 
 tnt_status_t tnt_comm_local_size(tnt_comm_t comm, int* local_size) {
-  return guarded_in_forks([&] { required(local_size, "local_size") = Live(comm)->communicator->local_size(); });
+  return guarded_in_forks([&] { required(local_size, "local_size") = HandleUse(comm)->communicator->local_size(); });
 }
 
 tnt_status_t tnt_comm_transport(tnt_comm_t comm, const char** name) {
-  return guarded_in_forks([&] { required(name, "name") = Live(comm)->communicator->transport(); });
+  return guarded_in_forks([&] { required(name, "name") = HandleUse(comm)->communicator->transport(); });
 }
 
 tnt_status_t tnt_comm_set_timeout(tnt_comm_t comm, double seconds) {
   return guarded([&] {
     if (!(seconds >= 0 && seconds <= 1e9))
       fail(TNT_INVALID_ARGUMENT, "seconds is {}: expected a number of seconds, or 0", seconds);
-    Live(comm)->timeout = seconds;
+    HandleUse(comm)->timeout = seconds;
   });
 }
 
 tnt_status_t tnt_comm_connect_device(tnt_comm_t comm, int device) {
   return guarded([&] {
     refuse_in_group("tnt_comm_connect_device");
-    const Live on(comm);
+    const HandleUse on(comm);
     const int connected = connected_devices(*on, [&] { return device; })->device().index();
     if (connected == device) return;
     fail(TNT_INVALID_ARGUMENT, "device is {}, but this communicator works on device {} already", device, connected);

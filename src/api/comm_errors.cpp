@@ -33,14 +33,14 @@ extern "C" {
 
 tnt_status_t tnt_comm_abort(tnt_comm_t comm, const char* reason) {
   return guarded([&] {
-    const Live on(comm);
+    const HandleUse on(comm);
     on->communicator->abort(TNT_ABORTED, fmt::format("{}: {}", own_name(), reason == nullptr ? "aborted" : reason));
   });
 }
 
 tnt_status_t tnt_comm_check(tnt_comm_t comm) {
   return guarded([&] {
-    const Live on(comm);
+    const HandleUse on(comm);
     if (const auto error = on->communicator->async_error()) throw Error(*error);
     const std::scoped_lock lock(on->device_mutex);
     if (on->device_collectives) on->device_collectives->check();
@@ -53,7 +53,7 @@ tnt_status_t tnt_comm_set_error_mode(tnt_comm_t comm, tnt_error_mode_t mode) {
     if (mode != TNT_ERRORS_END_JOB && mode != TNT_ERRORS_RETURN) {
       fail(TNT_INVALID_ARGUMENT, "mode {} is not a tnt_error_mode_t", static_cast<int>(mode));
     }
-    const Live on(comm);
+    const HandleUse on(comm);
     const std::scoped_lock lock(on->device_mutex);
     if (mode == TNT_ERRORS_RETURN && on->device_collectives) {
       fail(TNT_INVALID_ARGUMENT,
@@ -73,7 +73,7 @@ tnt_status_t tnt_comm_shrink(tnt_comm_t comm, tnt_comm_t* smaller) {
   return guarded([&] {
     refuse_in_group("tnt_comm_shrink");
     required(smaller, "smaller") = nullptr;
-    const Live on(comm);
+    const HandleUse on(comm);
     Communicator& communicator = *on->communicator;
     if (communicator.error_scope() == ErrorScope::job) {
       fail(TNT_INVALID_ARGUMENT,

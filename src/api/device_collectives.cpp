@@ -9,7 +9,7 @@
 #include "base/log.hpp"
 #include "bootstrap/node.hpp"
 #include "comm/hierarchical/device_communicator.hpp"
-#include "comm/nccl/nccl_init.hpp"
+#include "comm/nccl/init.hpp"
 #include "comm/staged/staged_communicator.hpp"
 
 namespace tnt {

@@ -124,7 +124,7 @@ void HandleTable::destroy_all() {
 }
 
 // The turn becomes a use before the executor may be destroyed.
-void HandleTable::Turn::end_slowly() noexcept {
+void HandleTable::InlineCall::end_slowly() noexcept {
   slot_->state.word.fetch_sub(ExecutorState::here - ExecutorState::user);
   if ((slot_->state.word.load() & ExecutorState::queued) != 0) slot_->executor->wake();
   slot_->state.word.fetch_sub(ExecutorState::user);

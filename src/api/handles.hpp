@@ -75,16 +75,16 @@ class HandleTable {
 
   // A collective in the caller's thread: a use, and the beginning and end of an operation of the executor, in one atomic
   // instruction each. It begins unless the communicator does something else.
-  class Turn : NonCopyable {
+  class InlineCall : NonCopyable {
    public:
-    Turn(const HandleTable& table, std::uintptr_t handle)  // throws as Use
+    InlineCall(const HandleTable& table, std::uintptr_t handle)  // throws as Use
         : slot_(handle == 0 ? fail_null(HandleKind::comm) : table.find(HandleKind::comm, handle)),
           idle_(std::uint64_t{tag_of(handle)} << ExecutorState::tag_shift) {
       if (slot_ == nullptr) fail_unknown(HandleKind::comm);
       std::uint64_t now = idle_;
       if (!slot_->state.word.compare_exchange_strong(now, idle_ | ExecutorState::here)) slot_ = nullptr;
     }
-    ~Turn() {
+    ~InlineCall() {
       std::uint64_t now = idle_ | ExecutorState::here;
       if (slot_ != nullptr && !slot_->state.word.compare_exchange_strong(now, idle_)) end_slowly();
     }
@@ -156,9 +156,9 @@ inline constexpr HandleKind kind_of<tnt_reducer> = HandleKind::reducer;
 
 // The object of a caller's handle, during a call. Throws TNT_INVALID_ARGUMENT if the handle is NULL or does not exist.
 template <typename T>
-class Live {
+class HandleUse {
  public:
-  explicit Live(T* handle) : use_(handles(), kind_of<T>, reinterpret_cast<std::uintptr_t>(handle)) {}
+  explicit HandleUse(T* handle) : use_(handles(), kind_of<T>, reinterpret_cast<std::uintptr_t>(handle)) {}
   [[nodiscard]] T& operator*() const noexcept { return *static_cast<T*>(use_.object()); }
   [[nodiscard]] T* operator->() const noexcept { return static_cast<T*>(use_.object()); }
 
@@ -166,15 +166,15 @@ class Live {
   HandleTable::Use use_;
 };
 
-// The communicator during a collective in this thread, if it did nothing else when the call began (HandleTable::Turn).
-class Turn {
+// The communicator during a collective in this thread, if it did nothing else when the call began (HandleTable::InlineCall).
+class InlineCall {
  public:
-  explicit Turn(tnt_comm* handle) : turn_(handles(), reinterpret_cast<std::uintptr_t>(handle)) {}
-  [[nodiscard]] bool began() const noexcept { return turn_.began(); }
-  [[nodiscard]] tnt_comm* operator->() const noexcept { return static_cast<tnt_comm*>(turn_.object()); }
+  explicit InlineCall(tnt_comm* handle) : call_(handles(), reinterpret_cast<std::uintptr_t>(handle)) {}
+  [[nodiscard]] bool began() const noexcept { return call_.began(); }
+  [[nodiscard]] tnt_comm* operator->() const noexcept { return static_cast<tnt_comm*>(call_.object()); }
 
  private:
-  HandleTable::Turn turn_;
+  HandleTable::InlineCall call_;
 };
 
 // A new handle, which owns the object. executor: as for HandleTable::add.

@@ -240,7 +240,7 @@ tnt_status_t tnt_reducer_create(tnt_comm_t comm, const tnt_tensor_t* tensors, si
   return guarded([&] {
     refuse_in_group("tnt_reducer_create");
     required(reducer, "reducer") = nullptr;
-    const Live live(comm);
+    const HandleUse live(comm);
     tnt_comm& on = *live;
     Runtime& runtime = Runtime::get();
     const tnt_reducer_options_t given = with_defaults(options);
@@ -282,16 +282,16 @@ tnt_status_t tnt_add_scaled(const void* const* terms, const double* scales, size
 }
 
 tnt_status_t tnt_reducer_bucket_count(tnt_reducer_t reducer, size_t* n_buckets) {
-  return guarded([&] { required(n_buckets, "n_buckets") = Live(reducer)->reducer->plan().buckets().size(); });
+  return guarded([&] { required(n_buckets, "n_buckets") = HandleUse(reducer)->reducer->plan().buckets().size(); });
 }
 
 tnt_status_t tnt_reducer_fusion_threshold(tnt_reducer_t reducer, size_t* bytes) {
-  return guarded([&] { required(bytes, "bytes") = Live(reducer)->reducer->plan().fusion_threshold(); });
+  return guarded([&] { required(bytes, "bytes") = HandleUse(reducer)->reducer->plan().fusion_threshold(); });
 }
 
 tnt_status_t tnt_reducer_bucket(tnt_reducer_t reducer, size_t index, tnt_bucket_t* bucket) {
   return guarded([&] {
-    const Live live(reducer);
+    const HandleUse live(reducer);
     const auto& buckets = live->reducer->plan().buckets();
     if (index >= buckets.size())
       fail(TNT_INVALID_ARGUMENT, "bucket {} is not in the plan of {} buckets", index, buckets.size());
@@ -304,7 +304,7 @@ tnt_status_t tnt_reducer_bucket(tnt_reducer_t reducer, size_t index, tnt_bucket_
 
 tnt_status_t tnt_reducer_set_hook(tnt_reducer_t reducer, tnt_bucket_hook_t hook, void* user_data) {
   return guarded([&] {
-    const Live live(reducer);
+    const HandleUse live(reducer);
     GradientReducer& on = *live->reducer;
     on.set_hook(hook_of(on.plan(), hook, user_data));
   });
@@ -314,14 +314,14 @@ tnt_status_t tnt_reducer_ready(tnt_reducer_t reducer, size_t tensor, const void*
                                tnt_stream_t stream) {
   return guarded([&] {
     if (!std::isfinite(scale)) fail(TNT_INVALID_ARGUMENT, "scale {} is not a finite number", scale);
-    Live(reducer)->reducer->ready(tensor, {.in = gradient, .out = out, .scale = scale}, stream);
+    HandleUse(reducer)->reducer->ready(tensor, {.in = gradient, .out = out, .scale = scale}, stream);
   });
 }
 
 tnt_status_t tnt_reducer_ready_many(tnt_reducer_t reducer, const size_t* tensors, const void* const* gradients,
                                     void* const* outs, const double* scales, size_t n, tnt_stream_t stream) {
   return guarded([&] {
-    const Live live(reducer);
+    const HandleUse live(reducer);
     if (n == 0) return;
     required(tensors, "tensors");
     required(gradients, "gradients");
@@ -336,25 +336,25 @@ tnt_status_t tnt_reducer_ready_many(tnt_reducer_t reducer, const size_t* tensors
 }
 
 tnt_status_t tnt_reducer_wait_bucket(tnt_reducer_t reducer, size_t bucket, tnt_stream_t stream) {
-  return guarded([&] { Live(reducer)->reducer->wait_bucket(bucket, stream); });
+  return guarded([&] { HandleUse(reducer)->reducer->wait_bucket(bucket, stream); });
 }
 
 tnt_status_t tnt_reducer_finish(tnt_reducer_t reducer, tnt_stream_t stream) {
-  return guarded([&] { Live(reducer)->reducer->finish(stream); });
+  return guarded([&] { HandleUse(reducer)->reducer->finish(stream); });
 }
 
 tnt_status_t tnt_reducer_check(tnt_reducer_t reducer) {
-  return guarded([&] { Live(reducer)->reducer->check(); });
+  return guarded([&] { HandleUse(reducer)->reducer->check(); });
 }
 
 tnt_status_t tnt_reducer_gradient_buffer(tnt_reducer_t reducer, size_t tensor, void** buffer) {
-  return guarded([&] { required(buffer, "buffer") = Live(reducer)->reducer->gradient_buffer(tensor); });
+  return guarded([&] { required(buffer, "buffer") = HandleUse(reducer)->reducer->gradient_buffer(tensor); });
 }
 
 tnt_status_t tnt_reducer_statistics(tnt_reducer_t reducer, const tnt_statistics_t** statistics) {
   return guarded([&] {
     static_assert(sizeof(tnt_statistics_t) == sizeof(gpu::Statistics));
-    const Live live(reducer);
+    const HandleUse live(reducer);
     const auto* of = dynamic_cast<const DeviceReducer*>(live->reducer.get());
     const gpu::Statistics* found = of == nullptr ? nullptr : of->statistics();
     if (found == nullptr) fail(TNT_INVALID_ARGUMENT, "the reducer was made without options->statistics");
@@ -363,12 +363,12 @@ tnt_status_t tnt_reducer_statistics(tnt_reducer_t reducer, const tnt_statistics_
 }
 
 tnt_status_t tnt_reducer_tensor_steps(tnt_reducer_t reducer, size_t tensor, uint64_t* steps) {
-  return guarded([&] { required(steps, "steps") = Live(reducer)->reducer->tensor_steps(tensor); });
+  return guarded([&] { required(steps, "steps") = HandleUse(reducer)->reducer->tensor_steps(tensor); });
 }
 
 tnt_status_t tnt_reducer_stats(tnt_reducer_t reducer, tnt_reducer_stats_t* stats) {
   return guarded([&] {
-    const ReducerStats of = Live(reducer)->reducer->stats();
+    const ReducerStats of = HandleUse(reducer)->reducer->stats();
     check_struct_size(required(stats, "stats").size, offsetof(tnt_reducer_stats_t, pack), "stats",
                       "TNT_REDUCER_STATS_INITIALIZER");
     const auto seconds = [](std::int64_t ns) { return static_cast<double>(ns) * 1e-9; };
@@ -381,7 +381,7 @@ tnt_status_t tnt_reducer_stats(tnt_reducer_t reducer, tnt_reducer_stats_t* stats
 tnt_status_t tnt_reducer_destroy(tnt_reducer_t reducer) {
   if (is_fork_of_rank()) return TNT_SUCCESS;
   return guarded([&] {
-    if (reducer != nullptr) Live(reducer)->reducer->check_unused();
+    if (reducer != nullptr) HandleUse(reducer)->reducer->check_unused();
     destroy_handle(reducer);
   });
 }

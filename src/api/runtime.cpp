@@ -132,7 +132,7 @@ tnt_comm_t make_comm(std::unique_ptr<Communicator> communicator, std::shared_ptr
 
 tnt_comm_t make_part(const tnt_comm& of, std::unique_ptr<Communicator> communicator) {
   const tnt_comm_t part = make_comm(std::move(communicator));
-  Live(part)->timeout = of.timeout.load();
+  HandleUse(part)->timeout = of.timeout.load();
   return part;
 }
 
@@ -229,7 +229,7 @@ int64_t tnt_clock_ns(void) { return now_ns(); }
 
 tnt_status_t tnt_trace_span(const char* track, const char* name, int64_t begin_ns, int64_t end_ns) {
   return guarded([&] {
-    const Live world(Runtime::world_handle());  // keeps the runtime
+    const HandleUse world(Runtime::world_handle());  // keeps the runtime
     Trace& trace = Runtime::get().trace();
     required(track, "track");
     required(name, "name");
@@ -241,7 +241,7 @@ tnt_status_t tnt_timeline_start(const char* file) {
   return guarded([&] {
     const std::string name = &required(file, "file");
     if (name.empty()) fail(TNT_INVALID_ARGUMENT, "tnt_timeline_start: the file has no name");
-    const Live world(Runtime::world_handle());  // keeps the runtime
+    const HandleUse world(Runtime::world_handle());  // keeps the runtime
     Trace::check_file(name, "tnt_timeline_start");
     Runtime::get().trace().start(name);
   });
@@ -249,7 +249,7 @@ tnt_status_t tnt_timeline_start(const char* file) {
 
 tnt_status_t tnt_timeline_stop(void) {
   return guarded([&] {
-    const Live world(Runtime::world_handle());  // keeps the runtime
+    const HandleUse world(Runtime::world_handle());  // keeps the runtime
     Runtime::get().trace().stop();
   });
 }
@@ -257,7 +257,7 @@ tnt_status_t tnt_timeline_stop(void) {
 tnt_status_t tnt_progress(uint64_t step, double samples) {
   return guarded([&] {
     if (!(samples >= 0)) fail(TNT_INVALID_ARGUMENT, "samples is {}, not a number of samples", samples);
-    const Live world(Runtime::world_handle());  // keeps the runtime
+    const HandleUse world(Runtime::world_handle());  // keeps the runtime
     if (FlightRecorder* const recorder = Runtime::get().recorder()) recorder->progress(step, samples);
   });
 }

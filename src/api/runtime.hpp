@@ -59,7 +59,7 @@ class Runtime {
   [[nodiscard]] std::shared_ptr<ProgressEngine> progress_engine();
 
   // The runtime of this process; throws TNT_INVALID_ARGUMENT before tnt_init and after tnt_finalize. It exists as long as a
-  // handle is in use (Live).
+  // handle is in use (HandleUse).
   [[nodiscard]] static Runtime& get();
   // The handle of the communicator of all ranks; throws in the same way.
   [[nodiscard]] static tnt_comm_t world_handle();

@@ -15,7 +15,7 @@ extern "C" {
 tnt_status_t tnt_work_wait(tnt_work_t work, double seconds) {
   return guarded([&] {
     if (std::isnan(seconds)) fail(TNT_INVALID_ARGUMENT, "seconds is not a number");
-    if (!Live(work)->state->wait(seconds)) fail(TNT_TIMEOUT, "the operation has not finished within {} s", seconds);
+    if (!HandleUse(work)->state->wait(seconds)) fail(TNT_TIMEOUT, "the operation has not finished within {} s", seconds);
   });
 }
 
@@ -24,7 +24,7 @@ tnt_status_t tnt_work_wait_any(const tnt_work_t* works, size_t n, double seconds
     required(index, "index") = n;
     if (std::isnan(seconds)) fail(TNT_INVALID_ARGUMENT, "seconds is not a number");
     if (n > 0) required(works, "works");
-    std::deque<Live<tnt_work>> live;  // none of them is destroyed meanwhile
+    std::deque<HandleUse<tnt_work>> live;  // none of them is destroyed meanwhile
     std::vector<Waitable*> states;
     for (const tnt_work_t work : std::span(works, n)) {
       states.push_back(work == nullptr ? nullptr : live.emplace_back(work)->state.get());
@@ -41,7 +41,7 @@ tnt_status_t tnt_work_test(tnt_work_t work, int* finished) {
   return guarded_in_forks([&] {
     required(finished, "finished") = 1;  // also when something throws: nobody shall ask again for ever
     refuse_forks();
-    *finished = Live(work)->state->wait(0) ? 1 : 0;
+    *finished = HandleUse(work)->state->wait(0) ? 1 : 0;
   });
 }
 

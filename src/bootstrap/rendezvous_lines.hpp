@@ -2,8 +2,6 @@
 // socket's name may send anything, so nothing here trusts its input (tests/fuzz/rendezvous_fuzz.cpp).
 #pragma once
 
-#include <fmt/core.h>
-
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -66,14 +64,6 @@ struct RendezvousRequest {
 
 // The request to join, with the version of this library; port: see RendezvousRequest::Join.
 [[nodiscard]] std::string join_line(const std::string& token, int rank, int ranks, const std::string& port = "");
-
-// A launcher's notice to rank 0: this rank has ended, and will not come.
-[[nodiscard]] inline std::string exit_line(const std::string& token, int rank, int code) {
-  return fmt::format("tarantella 1 {} exit {} {}", token, rank, code);
-}
-
-// A launcher's reply in place of a rank 0 that has ended.
-inline constexpr const char* rank_0_ended_line = "error rank 0 exited with code 0 before the ranks had joined";
 
 // Nothing if the line is no request of ours. The token and the rank are what the line says, and are for the caller to check.
 [[nodiscard]] std::optional<RendezvousRequest> parse_request(const std::string& line);

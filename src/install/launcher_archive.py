@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-BEGIN = ("tarantella.cli", "tarantella.launcher.mpi_rank", "tarantella.launcher.cleanup")
+BEGIN = ("tarantella.cli", "tarantella.launcher.watch.mpi_rank", "tarantella.launcher.watch.cleanup")
 REPLACED = ("tarantella", "tarantella._native", "tarantella._place")
 INTERPRETER = b"#!/usr/bin/env -S python3 -I\n"
 """Isolated: what the user's environment and the current folder hold is for ranks, not for the launcher."""

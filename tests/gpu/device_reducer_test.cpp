@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/local.hpp"
-#include "comm/nccl/nccl_communicator.hpp"
+#include "comm/nccl/communicator.hpp"
 #include "device/devices.hpp"
 #include "gpu/graph.hpp"
 

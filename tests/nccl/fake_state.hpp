@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "comm/nccl/nccl_abi.hpp"
+#include "comm/nccl/abi.hpp"
 
 #define FAKE_EXPORT extern "C" __attribute__((visibility("default")))
 

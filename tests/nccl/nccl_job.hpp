@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/nccl/nccl_communicator.hpp"
+#include "comm/nccl/communicator.hpp"
 #include "support/array.hpp"
 #include "support/simulated_device.hpp"
 #include "support/thread_ranks.hpp"

@@ -107,7 +107,7 @@ class Found:
 def why_not(cell: Cell) -> str:
     """Why the cell makes no sense; empty if it does."""
     if cell.transport == "nccl":
-        return "the ranks of the fake NCCL are threads of one process: `tests/nccl/nccl_failure_test.cpp`"
+        return "the ranks of the fake NCCL are threads of one process: `tests/nccl/failure_test.cpp`"
     if cell.phase in KERAS and cell.transport != "shm":
         return "only Keras has this phase; its ranks wait in the same call as in the other phases"
     if cell.victim == "launcher" and cell.fault == "stop":

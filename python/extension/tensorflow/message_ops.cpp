@@ -106,7 +106,15 @@ void task(void* kernel, TF_OpKernelContext* context) {
   const auto& attributes = *static_cast<const Attributes*>(kernel);
   const auto attachment = communicator_of(attributes, context);
   if (!attachment) return;
-  if (attributes.label[0] == 0) return attachment->messages().task_begins();
+  if (attributes.label[0] == 0) {
+    const tnt_status_t begun = attachment->messages().step_begins();
+    if (begun != TNT_SUCCESS)
+      fail(
+          context, tnt_status_name(begun),
+          "a step of the pipeline has failed before, and its messages are still under way, so no other step can follow in this "
+          "job: start it again");
+    return;
+  }
   attachment->messages().task_ended(attributes.label.data());
 }
 

@@ -15,6 +15,12 @@ std::string described(const Label& label) { return text_of(label) + " in step " 
 
 }  // namespace
 
+tnt_status_t Messages::step_begins() {
+  task_begins();
+  const std::scoped_lock lock(mutex_);
+  return sends_.empty() && receives_.empty() ? TNT_SUCCESS : TNT_ABORTED;
+}
+
 tnt_status_t Messages::send(tnt_comm_t comm, Tensor tensor, int to, const std::array<char, 120>& label) {
   const std::scoped_lock lock(mutex_);  // until both are started: no other message comes between a label and its tensor
   auto labels = std::make_unique<Label[]>(1);

@@ -41,6 +41,9 @@ struct Label {
 // A tensor stays alive while the library reads or writes it: TensorFlow frees those of a step that fails.
 class Messages {
  public:
+  // A step begins. Gives TNT_ABORTED if the one before has not come to its end: what it has sent would be taken for this
+  // step's.
+  tnt_status_t step_begins();
   // Starts to send a tensor with a label of this text. Sends that have ended well are forgotten here, so that their tensors are
   // freed soon.
   tnt_status_t send(tnt_comm_t comm, Tensor tensor, int to, const std::array<char, 120>& label);

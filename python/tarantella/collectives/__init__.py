@@ -6,6 +6,7 @@ that the predecessor had, are in `tarantella.compat`.
 
 from tarantella.collectives.agreement import agree_on_failure, explained, meet, require_same
 from tarantella.collectives.blocking import all_gather, all_reduce, barrier, broadcast, preceded
+from tarantella.collectives.failures import failing_together
 from tarantella.collectives.fused import all_reduce_each
 from tarantella.collectives.objects import broadcast_object
 
@@ -18,6 +19,7 @@ __all__ = [
     "broadcast",
     "broadcast_object",
     "explained",
+    "failing_together",
     "meet",
     "preceded",
     "require_same",

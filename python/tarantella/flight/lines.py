@@ -1,4 +1,4 @@
-"""The status of a job, as its launcher tells it (`launcher/job_view.py`), as a table and as plain lines."""
+"""The status of a job, as its launcher tells it (`launcher/show/job_view.py`), as a table and as plain lines."""
 
 from __future__ import annotations
 

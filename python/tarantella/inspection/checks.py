@@ -15,8 +15,8 @@ from pathlib import Path
 
 from tarantella import _native, settings, versions
 from tarantella.errors import TarantellaError
-from tarantella.launcher.errors import UsageError
-from tarantella.launcher.mpirun import find_mpirun
+from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.start.mpirun import find_mpirun
 from tarantella.threads import usable_cores
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"

@@ -13,11 +13,11 @@ from typing import Any
 
 from tarantella import variables
 from tarantella.inspection.checks import NOTE, OK, PROBLEM, Finding, findings
-from tarantella.launcher.arguments import Parser
-from tarantella.launcher.errors import UsageError
-from tarantella.launcher.hosts import Host, read_hostfile, read_hosts
-from tarantella.launcher.mpirun import find_mpirun, mpirun_command
-from tarantella.launcher.own_program import own_program
+from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.command_line.arguments import Parser
+from tarantella.launcher.command_line.hosts import Host, read_hostfile, read_hosts
+from tarantella.launcher.start.mpirun import find_mpirun, mpirun_command
+from tarantella.launcher.start.own_program import own_program
 
 SECONDS = 60
 """How long a job that tests something may take, or a host to answer."""

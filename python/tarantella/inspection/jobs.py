@@ -14,8 +14,8 @@ from typing import Any
 
 from tarantella.flight.record import Record, UnreadableRecordError, read_file
 from tarantella.flight.waits import Waits
-from tarantella.launcher.local_server import uid_of_peer
-from tarantella.launcher.status_socket import PREFIX
+from tarantella.launcher.base.local_server import uid_of_peer
+from tarantella.launcher.show.status_socket import PREFIX
 
 SECONDS = 5.0
 """A launcher that does not answer within this time is stopped."""

@@ -10,7 +10,7 @@ from typing import Any
 from tarantella.flight import lines
 from tarantella.flight.words import named_ranks
 from tarantella.inspection.jobs import Answers, ask_all
-from tarantella.launcher.arguments import Parser
+from tarantella.launcher.command_line.arguments import Parser
 
 FOUND, NOTHING = 0, 1
 

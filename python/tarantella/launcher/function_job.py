@@ -8,15 +8,15 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from tarantella.launcher import supervision
-from tarantella.launcher.errors import UsageError
-from tarantella.launcher.function import Folder
+from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.command_line.options import Options, parse
 from tarantella.launcher.launch import launch
-from tarantella.launcher.options import Options, parse
-from tarantella.launcher.output import Console
-from tarantella.launcher.own_program import own_program
-from tarantella.launcher.process import end_with_parent
-from tarantella.launcher.results import JobResult
+from tarantella.launcher.show.output import Console
+from tarantella.launcher.start.function import Folder
+from tarantella.launcher.start.own_program import own_program
+from tarantella.launcher.start.process import end_with_parent
+from tarantella.launcher.start.results import JobResult
+from tarantella.launcher.watch import supervision
 
 USAGE_ERROR = 2
 
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     console = Console()
     supervision.split(console)
     try:
-        options = parse(["-n", ranks, "--", *own_program("launcher.function_rank", str(folder.path))[1:]])
+        options = parse(["-n", ranks, "--", *own_program("launcher.start.function_rank", str(folder.path))[1:]])
         assert isinstance(options, Options)
         result = launch(options, console)
     except UsageError as error:  # such as a setting of the environment that makes no sense

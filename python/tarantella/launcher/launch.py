@@ -10,21 +10,21 @@ from collections.abc import Mapping
 from functools import partial
 
 from tarantella import settings, variables
-from tarantella.launcher.environment import Rendezvous, mpi_environment, rank_environment, shared_environment
-from tarantella.launcher.hosts import describe as describe_hosts
-from tarantella.launcher.job import DEFAULT_GRACE, TERM_GRACE, Job
-from tarantella.launcher.job_view import describe_launch
-from tarantella.launcher.mpi_job import MpiJob, Saving
-from tarantella.launcher.mpirun import find_mpirun, mpirun_command, rank_command
-from tarantella.launcher.options import Options
-from tarantella.launcher.output import STDOUT, Console
-from tarantella.launcher.pinning import Pinning
-from tarantella.launcher.preload import preloaded
-from tarantella.launcher.process import RankSpec
-from tarantella.launcher.rank_notices import RankNotices
-from tarantella.launcher.results import JobResult
-from tarantella.launcher.signals import SAVING
-from tarantella.launcher.text import describe_cores
+from tarantella.launcher.base.signals import SAVING
+from tarantella.launcher.base.text import describe_cores
+from tarantella.launcher.command_line.hosts import describe as describe_hosts
+from tarantella.launcher.command_line.options import Options
+from tarantella.launcher.show.job_view import describe_launch
+from tarantella.launcher.show.output import STDOUT, Console
+from tarantella.launcher.start.environment import Rendezvous, mpi_environment, rank_environment, shared_environment
+from tarantella.launcher.start.mpirun import find_mpirun, mpirun_command, rank_command
+from tarantella.launcher.start.pinning import Pinning
+from tarantella.launcher.start.preload import preloaded
+from tarantella.launcher.start.process import RankSpec
+from tarantella.launcher.start.results import JobResult
+from tarantella.launcher.watch.job import DEFAULT_GRACE, TERM_GRACE, Job
+from tarantella.launcher.watch.mpi_job import MpiJob, Saving
+from tarantella.launcher.watch.rank_notices import RankNotices
 from tarantella.threads import usable_cores
 
 

@@ -19,18 +19,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from tarantella import variables
-from tarantella.launcher.cleanup import end_job
-from tarantella.launcher.errors import UsageError
-from tarantella.launcher.hosts import Host, assign_ranks, host_of, read_hostfile, slots
+from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.signals import ASKING, ENDING, SignalPipe
+from tarantella.launcher.base.text import counted
+from tarantella.launcher.command_line.hosts import Host, assign_ranks, host_of, read_hostfile, slots
+from tarantella.launcher.command_line.options import Options
 from tarantella.launcher.launch import launch
-from tarantella.launcher.mpi_job import MpiJob
-from tarantella.launcher.mpirun import end_job_command, find_mpirun, mpirun_command
-from tarantella.launcher.options import Options
-from tarantella.launcher.output import Console
-from tarantella.launcher.preload import job_name
-from tarantella.launcher.results import HOPELESS, JobResult
-from tarantella.launcher.signals import ASKING, ENDING, SignalPipe
-from tarantella.launcher.text import counted
+from tarantella.launcher.show.output import Console
+from tarantella.launcher.start.mpirun import end_job_command, find_mpirun, mpirun_command
+from tarantella.launcher.start.preload import job_name
+from tarantella.launcher.start.results import HOPELESS, JobResult
+from tarantella.launcher.watch.cleanup import end_job
+from tarantella.launcher.watch.mpi_job import MpiJob
 from tarantella.settings import reproducible
 
 PROBE_SECONDS = 30.0

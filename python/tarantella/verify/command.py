@@ -11,10 +11,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tarantella.launcher import restarts
-from tarantella.launcher.errors import UsageError
-from tarantella.launcher.options import Options
-from tarantella.launcher.output import STDERR, STDOUT, Console
-from tarantella.launcher.text import counted
+from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.text import counted
+from tarantella.launcher.command_line.options import Options
+from tarantella.launcher.show.output import STDERR, STDOUT, Console
 from tarantella.verify.fingerprints import UnreadableRunError, read
 from tarantella.verify.options import VerifyOptions, parse_verify
 from tarantella.verify.report import Report, Run

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tarantella.launcher.arguments import MAX_RANKS, Parser, setting
-from tarantella.launcher.command import OWN_PYTHON
-from tarantella.launcher.errors import UsageError
-from tarantella.launcher.options import Cleanup, Options, parse, split
+from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.command_line.arguments import MAX_RANKS, Parser, setting
+from tarantella.launcher.command_line.command import OWN_PYTHON
+from tarantella.launcher.command_line.options import Cleanup, Options, parse, split
 
 SHARDS = 8
 EXAMPLE = "tarantella verify --ranks 1,2,4 -- train.py"

@@ -8,7 +8,7 @@
 
 #include "base/hash.hpp"
 #include "base/log.hpp"
-#include "comm/nccl/nccl_init.hpp"
+#include "comm/nccl/init.hpp"
 
 namespace tnt {
 namespace {

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <string>
 
-#include "comm/nccl/nccl_communicator.hpp"
+#include "comm/nccl/communicator.hpp"
 #include "comm/staged/staged_communicator.hpp"
 #include "comm/stream_order.hpp"
 

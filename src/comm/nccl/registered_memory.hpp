@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "base/non_copyable.hpp"
-#include "comm/nccl/nccl_handle.hpp"
+#include "comm/nccl/handle.hpp"
 #include "device/device.hpp"
 
 namespace tnt {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/rounded_up.hpp"
+
 namespace tnt {
 namespace {
 
@@ -20,7 +22,7 @@ StagingBuffer StagingPool::acquire(std::size_t bytes) {
   if (static_cast<std::size_t>(std::count_if(entries_.begin(), entries_.end(), idle)) >= max_idle) {
     std::erase_if(entries_, idle);
   }
-  const std::size_t rounded = std::max(smallest, (bytes + smallest - 1) / smallest * smallest);
+  const std::size_t rounded = std::max(smallest, rounded_up(bytes, smallest));
   entries_.push_back({StagingBuffer(new std::byte[rounded]), rounded});
   return entries_.back().buffer;
 }

@@ -50,7 +50,7 @@ void ShmAllReduce::operator()() {
   if (next.timed) store_tuner_.record(bytes, now_ns() - begin);
 }
 
-void ShmAllReduce::for_some(bool wanted) {
+void ShmAllReduce::reduce_rooted(bool wanted) {
   wanted_ = wanted;
   const std::size_t bytes = fused_.count() * size_;
   if (bytes <= tuning_.ll_bytes && members() <= LLBuffer::max_members) return low_latency();

@@ -25,7 +25,7 @@ class ShmAllReduce {
                const FusedBuffer& fused, tnt_op_t op, Phases& phases);
   void operator()();
   // The same sums for those ranks alone that want them; the others have no outputs.
-  void for_some(bool wanted);
+  void reduce_rooted(bool wanted);
 
  private:
   // Elements of the fused buffer or of a chunk.

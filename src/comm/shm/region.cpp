@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "base/rounded_up.hpp"
-
 namespace tnt {
 
 struct ShmRegion::Departures {
@@ -15,7 +13,7 @@ struct ShmRegion::Departures {
 };
 
 std::size_t ShmRegion::departure_bytes(std::size_t members) noexcept {
-  return rounded_up(sizeof(Departures) + members * sizeof(std::atomic<bool>), page_size());
+  return whole_pages(sizeof(Departures) + members * sizeof(std::atomic<bool>));
 }
 
 ShmRegion::ShmRegion(std::shared_ptr<ShmWorld> world, std::uint64_t number, std::size_t bytes, std::vector<int> members,

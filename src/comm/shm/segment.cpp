@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "base/error.hpp"
+#include "base/rounded_up.hpp"
 
 namespace tnt {
 namespace {
@@ -33,6 +34,8 @@ std::uint64_t size_of(const FileDescriptor& segment) {
 }  // namespace
 
 std::size_t page_size() noexcept { return static_cast<std::size_t>(sysconf(_SC_PAGESIZE)); }
+
+std::size_t whole_pages(std::size_t bytes) noexcept { return rounded_up(bytes, page_size()); }
 
 Mapping::Mapping(const FileDescriptor& segment, std::uint64_t offset, std::size_t bytes) : bytes_(bytes) {
   if (const std::uint64_t size = size_of(segment); offset + bytes > size) fail_full(size);

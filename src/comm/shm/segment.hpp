@@ -48,5 +48,6 @@ class Segment {
 };
 
 [[nodiscard]] std::size_t page_size() noexcept;
+[[nodiscard]] std::size_t whole_pages(std::size_t bytes) noexcept;  // the bytes of as many pages as hold so many
 
 }  // namespace tnt

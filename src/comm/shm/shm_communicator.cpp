@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/rounded_up.hpp"
 #include "comm/error_messages.hpp"
 #include "comm/phases.hpp"
 #include "comm/shm/all_reduce.hpp"
@@ -19,14 +20,9 @@ constexpr std::size_t slot_bytes = Slots::slot_bytes;
 constexpr std::size_t cache_line = 64;
 
 // The barrier, and the record of errors.
-std::size_t error_offset(std::size_t members) {
-  return (ShmBarrier::bytes(members) + alignof(ErrorRecord) - 1) / alignof(ErrorRecord) * alignof(ErrorRecord);
-}
+std::size_t error_offset(std::size_t members) { return rounded_up(ShmBarrier::bytes(members), alignof(ErrorRecord)); }
 
-std::size_t control_bytes(std::size_t members) {
-  const std::size_t page = page_size();
-  return (error_offset(members) + sizeof(ErrorRecord) + page - 1) / page * page;
-}
+std::size_t control_bytes(std::size_t members) { return whole_pages(error_offset(members) + sizeof(ErrorRecord)); }
 
 ErrorRecord* error_record(const ShmRegion& region, std::size_t members) {
   return reinterpret_cast<ErrorRecord*>(region.data() + error_offset(members));
@@ -36,10 +32,7 @@ ErrorRecord* error_record(const ShmRegion& region, std::size_t members) {
 // and departures.
 std::size_t ll_offset(std::size_t members) { return control_bytes(members) + Slots::bytes(members); }
 
-std::size_t mailbox_offset(std::size_t members) {
-  const std::size_t page = page_size();
-  return (ll_offset(members) + LLBuffer::bytes(members) + page - 1) / page * page;
-}
+std::size_t mailbox_offset(std::size_t members) { return whole_pages(ll_offset(members) + LLBuffer::bytes(members)); }
 
 std::size_t group_mailbox_offset(std::size_t members) { return mailbox_offset(members) + ShmMailbox::bytes(members); }
 
@@ -132,7 +125,7 @@ void ShmCommunicator::reduce(const void* in, void* out, std::size_t count, tnt_d
   const bool is_root = rank() == root;
   const TensorView view{.in = in, .out = is_root ? out : nullptr, .count = count};
   ShmAllReduce(barrier_, slots_, ll_, store_tuner_, tuning_, self_, FusedBuffer({&view, 1}, dtype), op, phases)
-      .for_some(is_root);
+      .reduce_rooted(is_root);
   barrier_.end();
 }
 

@@ -19,10 +19,7 @@ struct ShmShrink::Member {
   std::bitset<max_ranks> members;
 };
 
-std::size_t ShmShrink::bytes(std::size_t members) noexcept {
-  const std::size_t page = page_size();
-  return (sizeof(Control) + members * sizeof(Member) + page - 1) / page * page;
-}
+std::size_t ShmShrink::bytes(std::size_t members) noexcept { return whole_pages(sizeof(Control) + members * sizeof(Member)); }
 
 ShmShrink::ShmShrink(PeerMonitor& monitor, std::byte* memory, const std::vector<int>& members, std::size_t self)
     : monitor_(monitor),

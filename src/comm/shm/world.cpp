@@ -10,13 +10,10 @@
 #include <cerrno>
 #include <span>
 
-#include "base/rounded_up.hpp"
 #include "comm/shm/error_record.hpp"
 
 namespace tnt {
 namespace {
-
-std::uint64_t round_up(std::uint64_t bytes) { return rounded_up(bytes, page_size()); }
 
 FileDescriptor open_process(int pid) {
 #ifdef SYS_pidfd_open
@@ -61,7 +58,7 @@ struct FreeRegion {
 
 }  // namespace
 
-std::uint64_t ShmWorld::first_offset() noexcept { return round_up(sizeof(Header)); }
+std::uint64_t ShmWorld::first_offset() noexcept { return whole_pages(sizeof(Header)); }
 
 ShmWorld::ShmWorld(std::shared_ptr<Segment> segment, int rank, int ranks, std::size_t first_region,
                    std::shared_ptr<FlightRecorder> recorder)
@@ -69,7 +66,7 @@ ShmWorld::ShmWorld(std::shared_ptr<Segment> segment, int rank, int ranks, std::s
       recorder_(std::move(recorder)),
       rank_(rank),
       ranks_(ranks),
-      first_region_(round_up(first_region)),
+      first_region_(whole_pages(first_region)),
       processes_(static_cast<std::size_t>(ranks)) {
   if (ranks > max_job_ranks) {
     fail(TNT_UNSUPPORTED, "a job of {} ranks: at most {} are supported; use TNT_TRANSPORT=tcp or mpi", ranks, max_job_ranks);
@@ -102,17 +99,17 @@ void ShmWorld::publish_tuning(const FileDescriptor& segment, const TuningTable& 
 const Tuning& ShmWorld::tuning(std::size_t members) const noexcept { return tuning_.of(members); }
 
 std::uint64_t ShmWorld::allocate(std::size_t bytes) {
-  const std::uint64_t pages = round_up(bytes) / page_size();
+  const std::uint64_t pages = whole_pages(bytes) / page_size();
   for (std::atomic<std::uint64_t>& place : std::span(header_->free).first(header_->free_places.load())) {
     std::uint64_t word = place.load();
     if (FreeRegion::pages(word) == pages && pages > 0 && place.compare_exchange_strong(word, 0))
       return FreeRegion::number(word);
   }
-  return first_offset() + first_region_ + header_->allocated.fetch_add(round_up(bytes));
+  return first_offset() + first_region_ + header_->allocated.fetch_add(whole_pages(bytes));
 }
 
 void ShmWorld::free(std::uint64_t number, std::size_t bytes) noexcept {
-  const std::uint64_t pages = round_up(bytes) / page_size();
+  const std::uint64_t pages = whole_pages(bytes) / page_size();
   if (!segment_->discard(offset_of(number), bytes) || pages > FreeRegion::max_pages) return;  // it must be zero when it is used
   const std::uint64_t word = FreeRegion::word(offset_of(number) + (number + 1) % page_size(), pages);
   for (std::uint32_t place = 0; place < max_free; ++place) {

@@ -14,12 +14,15 @@
 #include "base/file_descriptor.hpp"
 #include "base/non_copyable.hpp"
 #include "comm/flight_recorder.hpp"
-#include "comm/shm/max_ranks.hpp"
 #include "comm/shm/segment.hpp"
 #include "comm/shm/tuning.hpp"
 #include "comm/shm/wait.hpp"
 
 namespace tnt {
+
+// How many ranks one node can have, and a job with shared memory inside of its nodes.
+inline constexpr int max_ranks = 512;
+inline constexpr int max_job_ranks = 4096;
 
 // The connection of a node's world to the rest of the job. It carries aborts in both directions. Only ranks that wait call it.
 class RemoteAbortLink : NonCopyable {

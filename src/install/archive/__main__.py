@@ -13,7 +13,7 @@ OF_THE_PACKAGE = ("doctor", "verify", "simulate", "horovodrun")
 
 
 def main(words: list[str]) -> int:
-    if words and words[0].startswith("tarantella."):  # a program of the launcher's own (launcher/own_program.py)
+    if words and words[0].startswith("tarantella."):  # a program of the launcher's own (launcher/start/own_program.py)
         return int(importlib.import_module(words[0]).main(words[1:]) or 0)
     if Path(sys.argv[0]).name == "tnt-run":
         return cli.main(["tnt-run", *words])

@@ -76,6 +76,13 @@ def test_a_cache_in_a_file_is_each_ranks_own(found):
     assert found["a_cache_in_a_file"] == [[True]] * 2
 
 
+def test_saved_datasets_and_snapshots_are_each_ranks_own(found):
+    for rank, (saved, saved_by_old_name, snapshot, folders) in enumerate(found["a_saved_dataset_and_a_snapshot"]):
+        assert saved == saved_by_old_name == list(range(rank, 20 + rank)), "the master's is in the folder itself"
+        assert snapshot == saved * 2
+        assert folders == ["saved0", "saved0.rank1", "saved1", "saved1.rank1", "snapshot.rank0", "snapshot.rank1"]
+
+
 @pytest.mark.parametrize(
     ("what", "key", "of_rank_1", "of_master"),
     [
@@ -122,6 +129,18 @@ def test_a_file_does_not_lose_what_a_rank_has_trained_by_itself(found):
         assert by_all[0] == "MismatchError"
         assert "d/kernel, which rank 1 has changed by itself" in by_all[1]
         assert by_master == by_none == []
+
+
+def test_no_call_loses_what_a_rank_has_trained_by_itself(found):
+    for evaluate, *alike, predict, also_alike, on_master, new, warnings in found["what_calls_lose"]:
+        for call, (kind, text) in (("evaluate", evaluate), ("predict", predict)):
+            assert kind == "MismatchError"
+            assert f"{call} takes the master's; the first that differs is " in text
+            assert "d/kernel, which rank 1 has changed by itself" in text
+        assert alike == [[], []]
+        assert also_alike == on_master == new == []
+        assert len(warnings) == 1
+        assert "fit takes the master's" in warnings[0]
 
 
 def test_a_tuner_searches_alike_on_all_ranks(found):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from support.launch import RANKS, run_ranks
 
 AT_ONCE = 30
@@ -87,3 +89,31 @@ def test_a_rank_with_fewer_batches_than_can_be_known(tmp_path):
             "training data: the ranks have different numbers of batches: rank 1 has 3 in this epoch, rank 0, 2 more: give all "
         )
         assert error["text"].startswith(said), error
+
+
+def catch(tmp_path, how):
+    """What two ranks caught that go on after an error, and how the job ended."""
+    result = run_ranks(2, RANKS / "keras/caught_failure.py", tmp_path, how).good()
+    return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)], result
+
+
+@pytest.mark.parametrize("how", ["a pipeline", "a pipeline that evaluates", "data parallel"])
+def test_an_error_of_one_rank_that_its_script_catches(tmp_path, how):
+    (waited, failed), result = catch(tmp_path, how)
+    assert failed["kind"] == "InvalidArgumentError", result.said
+    assert "these predictions are not good" in failed["text"]
+    method = "evaluate" if "evaluates" in how else "fit"
+    assert waited["kind"] == "AbortedError", waited
+    assert waited["text"].startswith(f"rank 1: tnt.Model.{method} failed with InvalidArgumentError: "), waited
+    assert "these predictions are not good" in waited["text"]
+    assert waited["seconds"] < AT_ONCE, waited
+
+
+def test_all_ranks_fail_alike_and_go_on(tmp_path):
+    catch(tmp_path, "all")
+
+
+def test_no_step_takes_the_messages_of_one_that_failed(tmp_path):
+    both, result = catch(tmp_path, "messages under way")
+    for error in both:
+        assert "a step of the pipeline has failed before, and its messages are still under way" in error["text"], result.said

@@ -23,9 +23,9 @@ from contextlib import suppress
 from typing import Any
 
 from tarantella.cli import main as launcher
-from tarantella.launcher import preload
-from tarantella.launcher.forked import ForkedRank
-from tarantella.launcher.mark import running, state
+from tarantella.launcher.base.mark import running, state
+from tarantella.launcher.start import preload
+from tarantella.launcher.start.forked import ForkedRank
 
 PR_SET_CHILD_SUBREAPER = 36
 LAUNCHER, SCRIPT = "launcher", "script"

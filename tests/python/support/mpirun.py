@@ -14,8 +14,8 @@ import pytest
 
 import tarantella
 from support.launch import DEFAULTS, SLACK
-from tarantella.launcher.errors import UsageError
-from tarantella.launcher.mpirun import find_mpirun
+from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.start.mpirun import find_mpirun
 
 # Open MPI as root, in a container, with more ranks than cores; others look for none of it
 MPI_ENVIRONMENT = {

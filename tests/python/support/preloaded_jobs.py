@@ -18,8 +18,8 @@ from functools import cache
 from pathlib import Path
 
 from support import forked_jobs
-from tarantella.launcher.environment import ALWAYS
-from tarantella.launcher.preload import FIXED_BY_IMPORT
+from tarantella.launcher.start.environment import ALWAYS
+from tarantella.launcher.start.preload import FIXED_BY_IMPORT
 
 SERVER = Path(forked_jobs.__file__)
 MODULES = ("numpy", "tensorflow", "tarantella.keras.model", "tarantella.keras.models", "tarantella.keras.callbacks")

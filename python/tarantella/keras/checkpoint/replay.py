@@ -30,6 +30,7 @@ class Replay:
 
     Args:
         model: the model that is trained.
+        hooks: the model's; None on one rank.
         data: its batches.
         target: the position.
         fingerprints: of the first batch of all and of the last one before the position, when the checkpoint was written.
@@ -40,6 +41,7 @@ class Replay:
     def __init__(
         self,
         model: Any,
+        hooks: Any,
         data: FingerprintedDataset,
         target: Position,
         fingerprints: Sequence[int],
@@ -49,7 +51,9 @@ class Replay:
         self.target = target
         self.muted = False
         """Whether callbacks hear nothing of epochs and steps."""
-        self._model, self._data = model, data
+        self.logs: dict[str, Any] = {}
+        """What Keras gets as the logs of a step."""
+        self._model, self._hooks, self._data = model, hooks, data
         self._first, self._last = fingerprints
         self._skips = skips_epochs
         self._epoch = initial_epoch
@@ -61,10 +65,12 @@ class Replay:
     # ----------------------------------------------------------------------------- in the place of the training
 
     def begin(self) -> None:
-        """Takes the place of the model's training function and its `evaluate`."""
+        """Takes the place of the model's training function and of the validation."""
         self.muted = True
         self._train_function, self._model.train_function = self._model.train_function, self.step
-        self._patch = Patch([(self._model, "evaluate", lambda *args, **kwargs: {})])
+        has_own = self._hooks is not None and self._hooks.validation is not None  # in the place of the model's `evaluate`
+        place = (self._hooks, "validation") if has_own else (self._model, "evaluate")
+        self._patch = Patch([(*place, lambda *args, **kwargs: {})])
         self._patch.apply()
 
     def end(self) -> None:
@@ -112,7 +118,7 @@ class Replay:
         if taken == 0:
             raise StopIteration
         self._step += taken
-        return {}
+        return self.logs
 
     def _take(self, iterator: Any, wanted: int) -> int:
         for taken in range(wanted):

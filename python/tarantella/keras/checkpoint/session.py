@@ -20,6 +20,7 @@ from tarantella.keras.checkpoint.replay import Replay, data_changed
 from tarantella.keras.checkpoint.restart import Beginning, open_folder
 from tarantella.keras.checkpoint.schedule import Schedule
 from tarantella.keras.checkpoint.termination import EXIT_CODE, TerminationNotice
+from tarantella.keras.checkpoint.validation import Validation
 from tarantella.keras.checkpoint.writer import SharedWriter
 from tarantella.keras.reduction.reducer import check_all
 from tarantella.seeding import global_seed
@@ -34,6 +35,9 @@ _fits: dict[str, int] = {}  # for each folder, how many calls of `fit` in this p
 
 class NullSession:
     """A `fit` without a `Checkpoint`, and the interface of `CheckpointSession`. All methods but `running` are collective."""
+
+    validates_in_step = True
+    """Whether all ranks have as many batches of a validation, and Keras' own method for it."""
 
     @property
     def seed(self) -> int | None:
@@ -84,12 +88,13 @@ class CheckpointSession(NullSession):
     def __init__(
         self, settings: Checkpoint, callbacks: Sequence[Any], model: Any, hooks: Any, initial_epoch: int, epochs: int
     ) -> None:
-        self._model = model
+        self._model, self._hooks = model, hooks
         self._state = state.ModelState(model, hooks) if hooks is None or hooks.held_state is None else hooks.held_state
         self._callbacks = list(callbacks)
         self._initial_epoch = initial_epoch
         self._termination = TerminationNotice() if settings.on_sigterm else None
         ends = None if self._termination is None else (lambda notice=self._termination: notice.received)
+        self._validation = None if ends is None else Validation(model, ends)
         self._schedule = Schedule(settings.every_steps, settings.every_seconds, settings.every_epochs, ends)
         self._data: FingerprintedDataset | None = None
         self._steps: int | None = None  # in an epoch, if that is known
@@ -130,7 +135,8 @@ class CheckpointSession(NullSession):
                 raise data_changed(f"an epoch has {self._steps} batches now, and had {before}: restore it")
             skips = steps is None and cardinality >= 0 and depends_on_iterators_only(dataset)
             target = self._stored.position
-            self._replay = Replay(self._model, self._data, target, self._stored.fingerprints, self._initial_epoch, skips)
+            where = target, self._stored.fingerprints, self._initial_epoch
+            self._replay = Replay(self._model, self._hooks, self._data, *where, skips)
             how = "one batch is made of each epoch before" if skips else "all batches before are made again"
             runtime.logger.info("the training goes on with %s, at first without training: %s", target, how)
         return self._data.dataset
@@ -161,6 +167,9 @@ class CheckpointSession(NullSession):
             on_epoch_begin=self._after_epoch_begin,
             on_train_batch_end=self._after_step,
             on_epoch_end=self._after_epoch,
+            on_test_begin=self._begin_validation,
+            on_test_batch_end=self._after_test_batch,
+            on_test_end=self._end_validation,
             on_train_end=self._end_training,
         )
         return [first, *given, epochs, last]
@@ -221,6 +230,23 @@ class CheckpointSession(NullSession):
         if is_over:
             self._exit(position)
 
+    def _begin_validation(self, logs: Any = None) -> None:
+        if self._validation is not None and self._replay is None and self.validates_in_step:
+            self._validation.begin()
+
+    def _after_test_batch(self, batch: int, logs: Any = None) -> None:
+        validation = self._validation
+        if validation is None or validation.before is None or not validation.is_over():
+            return
+        validation.before.restore()
+        position = Position(self._epoch, self._step, self._steps_done)
+        self._save(position, must=True)
+        self._exit(position)
+
+    def _end_validation(self, logs: Any = None) -> None:
+        if self._validation is not None:
+            self._validation.end()
+
     def _after_epoch(self, epoch: int, logs: Any = None) -> None:
         if self._replay is not None:
             self._replay.check_end_of_epoch()
@@ -268,7 +294,9 @@ class CheckpointSession(NullSession):
                 "tf.keras.backend.experimental.enable_tf_random_generator() before the model is made",
                 ", ".join(forgetful),
             )
-        if target.step == 0:
+        if target.step > 0:  # at the end of an epoch Keras puts the logs of the last step into the history
+            replay.logs.update({name: np.asarray(value) for name, value in self._model.get_metrics_result().items()})
+        else:
             self._model.reset_metrics()  # as Keras has just done; the stored ones are those of the epoch before
         # A generator in Python has drawn its numbers again during the replay, and may be ahead by some batches.
         if self._stored is not None and not self._data_is_python:
@@ -307,6 +335,7 @@ class CheckpointSession(NullSession):
 
     def _described(self, position: Position, stopped: bool) -> dict[str, Any]:
         """All that a checkpoint holds but the variables."""
+        before = None if self._validation is None else self._validation.before
         logs = {key: list(numbers) for key, numbers in self._history.history.items()}
         return {
             "written by": {"tensorflow": tf.__version__, "keras": adapter.version(), "ranks": runtime.get_size()},
@@ -320,7 +349,7 @@ class CheckpointSession(NullSession):
                 "random": self._beginning.random,
             },
             "batches": [0, 0] if self._data is None else [self._data.first(), self._data.last()],
-            "random": randomness.states(),
+            "random": randomness.states() if before is None else before.random,
             "history": {"epochs": list(self._history.epoch), "logs": logs},
             "callbacks": callback_states.collect(self._callbacks),
             "common_seed": bool(adapter.common_seed_variables()),

@@ -275,6 +275,11 @@ class DistributedModel:
             noise.start_generators_alike(model)
         hooks.weights_synchronised = True
 
+    def take_masters_weights(self, call: str) -> None:
+        """As `broadcast_weights`, but refuses if that loses what another rank has trained by itself. Collective."""
+        self.likeness.check(call)
+        self.broadcast_weights()
+
     def broadcast_weights(self) -> None:
         """Gives all ranks rank 0's weights, which are random if nothing was trained or loaded yet. Collective."""
         self.open_hooks().synchronise_state()
@@ -298,7 +303,7 @@ class DistributedModel:
         collectives.meet(f"tnt.Model.{method}")
         if self.hooks is not None:
             self.hooks.synchronise_state()
-        self.likeness.check()
+        self.likeness.check_file()
         check_all()
         alone = nullcontext() if self.sharding is None or on_all_ranks else self.sharding.served()
         files.write(filepath, write_to, on_all_ranks, alone)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tarantella.keras.drivers.distributed_model import DistributedModel
 
 
+@collectives.failing_together("tnt.Model.evaluate")
 def evaluate(
     model: DistributedModel, data: dict[str, Any], distribute: bool, verbose: Any, callbacks: Any, return_dict: bool
 ) -> Any:
@@ -33,7 +34,7 @@ def evaluate(
     keras_evaluate = keras_method(model.keras_model, "evaluate")
     model.require_same()
     model.build(split.batch_spec(parts), "test_step")
-    model.broadcast_weights()
+    model.take_masters_weights("evaluate")
     model.before_data(split.batch_spec(parts), ["test_step"], distribute)
     first_batches = FirstBatches(model)
     parts = first_batches.of(parts, ["test_step"], distribute)

@@ -167,6 +167,7 @@ def _fit_with_checkpoints(model: Any, arguments: FitArguments, settings: Checkpo
         )
 
 
+@collectives.failing_together("tnt.Model.fit")
 def _fit_on_all_ranks(
     model: DistributedModel,
     arguments: FitArguments,
@@ -190,6 +191,9 @@ def _fit_on_all_ranks(
     hooks.set_distributed(distribute)
     model.require_same(always=True)
     validates = validation_parts is not None and not adapter.has_own(model.keras_model, "evaluate")  # it may change batches
+    session.validates_in_step = validates and distribute_validation
+    model.likeness.warn("fit")
+    model.likeness.forget()
     model.start_alike(split.batch_spec(training), split.batch_spec(validation_parts) if validates else None)
     steps = ["train_step", "test_step"] if validates else ["train_step"]
     is_divided = distribute or (validates and distribute_validation)

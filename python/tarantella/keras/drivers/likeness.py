@@ -1,4 +1,4 @@
-"""Whether the ranks' weights are alike before a file is written, which has the master's."""
+"""Whether the ranks' weights are alike where all take the master's: in a file, or when a call begins."""
 
 from __future__ import annotations
 
@@ -24,35 +24,59 @@ class Likeness:
     def note(self) -> None:
         """The ranks have the same weights now."""
         if runtime.get_size() > 1:
-            self._sample = weights.sample(adapter.trainable_variables(self._model))
+            self._sample = weights.sample(self._variables())
 
     def forget(self) -> None:
         """The weights are others now, in a way that is right."""
         self._sample = None
 
-    def check(self) -> None:
+    def check(self, call: str) -> None:
         """Refuses to lose what another rank than the master has trained by itself. Collective.
+
+        It costs a hash of some numbers of each variable, and of all of them where these have changed.
+
+        Args:
+            call: what takes the master's weights.
 
         Raises:
             MismatchError: ranks differ, and one other than the master has changed its weights since they were alike.
         """
-        variables = adapter.trainable_variables(self._model) if self._model.built else []
-        differing = weights.differing(variables)
-        if not differing:
-            return
-        is_known = self._sample is not None
-        is_changed = is_known and self._sample != weights.sample(variables)
-        flags = collectives.all_gather(np.array([is_known, is_changed]))
-        changed = [rank for rank, flag in enumerate(flags) if rank > 0 and flag[1]]
-        text = (
-            f"the ranks hold different weights of {self._model.name!r}, and a file has the master's; the first that differs is "
-            f"{adapter.path(differing[0])}"
-        )
-        if changed:
-            raise MismatchError(
-                f"{text}, which rank {changed[0]} has changed by itself. A loop that trains it without an optimizer reduces "
-                "nothing: reduce its gradients by tnt.all_reduce or tnt.DistributedGradientTape, or let all ranks take the "
-                "master's weights by tnt.broadcast_variables(model.variables)"
-            )
-        if not flags[:, 0].all():
+        text = self._lost(call)
+        if text:
+            raise MismatchError(text)
+
+    def warn(self, call: str) -> None:
+        """As `check`, but says it in a warning: a script may have given each rank new random weights. Collective."""
+        text = self._lost(call)
+        if text:
             runtime.logger.warning("%s", text)
+
+    def check_file(self) -> None:
+        """As `check`, before a file is written, and warns if ranks differ for another reason. It hashes all of them."""
+        self.check("a file")
+        are_known = collectives.all_gather(np.array(self._sample is not None)).all()
+        differing = [] if are_known else weights.differing(self._variables())
+        if differing:
+            runtime.logger.warning("%s", self._difference("a file", differing[0]))
+
+    def _lost(self, call: str) -> str:
+        """What another rank than the master would lose; empty if nothing. Collective."""
+        is_changed = self._sample is not None and self._sample != weights.sample(self._variables())
+        changed = np.flatnonzero(collectives.all_gather(np.array(is_changed))[1:])
+        differing = weights.differing(self._variables()) if changed.size else []
+        if not differing:
+            return ""
+        return (
+            f"{self._difference(call, differing[0])}, which rank {changed[0] + 1} has changed by itself. A loop that trains it "
+            "without an optimizer reduces nothing: reduce its gradients by tnt.all_reduce or tnt.DistributedGradientTape, or "
+            "let all ranks take the master's weights by tnt.broadcast_variables(model.variables)"
+        )
+
+    def _difference(self, call: str, first: Any) -> str:
+        return (
+            f"the ranks hold different weights of {self._model.name!r}, and {call} takes the master's; the first that differs "
+            f"is {adapter.path(first)}"
+        )
+
+    def _variables(self) -> list[Any]:
+        return adapter.trainable_variables(self._model) if self._model.built else []

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tarantella.keras.drivers.distributed_model import DistributedModel
 
 
+@collectives.failing_together("tnt.Model.train_on_batch")
 def train_on_batch(
     model: DistributedModel, x: Any, y: Any, sample_weight: Any, class_weight: Any, return_dict: bool, **options: Any
 ) -> Any:
@@ -42,6 +43,7 @@ def train_on_batch(
     return logs
 
 
+@collectives.failing_together("tnt.Model.test_on_batch")
 def test_on_batch(model: DistributedModel, x: Any, y: Any, sample_weight: Any, return_dict: bool, **options: Any) -> Any:
     """Evaluates a global batch. Collective. options: others of Keras' `test_on_batch`."""
     model.require_compiled("test_on_batch")
@@ -62,6 +64,7 @@ def predict_on_batch(model: DistributedModel, x: Any) -> Any:
     return gather.in_order(predicted_part(model, x, None))
 
 
+@collectives.failing_together("tnt.Model.predict_on_batch")
 def predicted_part(model: DistributedModel, x: Any, division: split.Division | None) -> Any:
     """What the model's step gives for this rank's part of a batch. Collective. division: None: one shard for each rank."""
     part = _part(adapter.batch_of(x, None, None, None), division)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tarantella.keras.drivers.distributed_model import DistributedModel
 
 
+@collectives.failing_together("tnt.Model.predict")
 def predict(model: DistributedModel, data: dict[str, Any], verbose: Any, callbacks: Any, on_all_ranks: bool) -> Any:
     """Runs Keras' `predict` on several ranks. Collective.
 
@@ -30,7 +31,7 @@ def predict(model: DistributedModel, data: dict[str, Any], verbose: Any, callbac
     keras_predict = keras_method(model.keras_model, "predict")
     model.require_same()
     adapter.build_to_call(model.keras_model, split.batch_spec(parts))
-    model.broadcast_weights()
+    model.take_masters_weights("predict")
     first_batches = FirstBatches(model)
     parts = first_batches.of(parts, ["predict_step"], is_divided=True)
     callbacks = [first_batches, gather.OwnOutputs(), *placement.for_predict(callbacks)]

@@ -234,6 +234,7 @@ class PipelinedModel(DistributedModel):
         of_weights = WeightMethods(self.keras_model, self._held).all()
         return {"_tnt_plan": _refuse_plan, **of_weights, **{method.__name__: method for method in own}}
 
+    @collectives.failing_together("tnt.Model.predict")
     def predict(
         self,
         x: Any,

@@ -14,9 +14,10 @@ SCRIPT = RANKS / "keras" / "checkpoint" / "terminated.py"
 
 
 def test_a_training_goes_on_after_sigterm(tmp_path):
-    """To the launcher, which tells all ranks, and to one rank alone."""
+    """To the launcher, which tells all ranks; to one rank alone; to that rank in the middle of a validation."""
     said = "SIGTERM: the training ends at epoch "
-    for target, epochs in (("launcher", "interrupted; ending 2 ranks, which have 30 s for it (--grace)"), ("rank", "")):
+    by_launcher = "interrupted; ending 2 ranks, which have 30 s for it (--grace)"
+    for target, epochs in (("launcher", by_launcher), ("rank", ""), ("validation", "epoch 4, step 9")):
         ended = run_ranks(2, SCRIPT, tmp_path, target, timeout=90, env={"TNT_LOG_LEVEL": "WARNING"})
         assert ended.code == EXIT_CODE == 143 and not ended.left_behind, ended.said
         assert said in ended.stderr and epochs in ended.stderr, ended.said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -166,3 +167,21 @@ def a_cache_in_a_file() -> list[Any]:
     model.compile("sgd", "mse")
     model.fit(data, epochs=2, verbose=0)
     return [path.with_name(f"cache.rank{RANK}.index").exists()]
+
+
+@check
+def a_saved_dataset_and_a_snapshot() -> list[Any]:
+    """All ranks save one dataset, and load it; the same with a snapshot: the numbers that were saved, and the folders."""
+    numbers = tf.data.Dataset.range(20).map(lambda i: i + tf.cast(RANK, tf.int64))
+    found: list[Any] = []
+    for save, load in (
+        (numbers.save, tf.data.Dataset.load),
+        (functools.partial(tf.data.experimental.save, numbers), tf.data.experimental.load),
+    ):
+        path = folder / f"saved{len(found)}"
+        save(str(path))
+        found.append([int(i) for i in load(str(path))])
+    snapshot = numbers.snapshot(path=str(folder / "snapshot"))
+    found.append([int(i) for _ in range(2) for i in snapshot])
+    tnt.barrier()
+    return [*found, sorted(entry.name for entry in folder.iterdir() if entry.name.startswith(("saved", "snapshot")))]

@@ -260,6 +260,37 @@ def a_loop_without_an_optimizer() -> list[Any]:
     return found
 
 
+@check
+def what_calls_lose() -> list[Any]:
+    """Two methods after ranks have changed weights by themselves, alike, on the master; after `set_weights`; before `fit`."""
+
+    def compiled() -> Any:
+        model = tnt.Model(keras.Sequential([keras.Input((4,)), dense(name="d")]))
+        model.compile(keras.optimizers.SGD(1e-7), "mse")
+        model.fit(x, y, batch_size=8, verbose=0)
+        return model
+
+    def change(model: Any, by: float) -> None:
+        for variable in model.trainable_variables:
+            variable.assign(variable + by)
+
+    found: list[Any] = []
+    for call in (lambda model: model.evaluate(x, y, verbose=0), lambda model: model.predict(x, verbose=0)):
+        for by in (1.0 + RANK, 1.0, -RANK + 1.0):
+            model = compiled()
+            change(model, by)
+            found.append(raised(lambda call=call, model=model: call(model)))
+    model = compiled()
+    model.set_weights([RANK + weight for weight in model.get_weights()])
+    found.append(raised(lambda: model.evaluate(x, y, verbose=0)))
+    said = log_messages()
+    model.fit(x, y, batch_size=8, verbose=0)
+    change(model, RANK)
+    model.fit(x, y, batch_size=8, verbose=0)
+    found.append([line for line in said if "by itself" in line])
+    return found
+
+
 class Tuner:
     """Takes the arguments of KerasTuner's tuners, and looks into its folder."""
 

@@ -1,6 +1,7 @@
-"""A training that SIGTERM ends, twice, and that ends with the bits of one that nothing has disturbed: three starts.
+"""A training that SIGTERM ends, three times, and that ends with the bits of one that nothing has disturbed: four starts.
 
-Arguments: a folder, and who gets the signal: "launcher", "rank" (the last one alone) or "nobody".
+Arguments: a folder, and who gets the signal: "launcher", "rank" (the last one alone), "validation" (that rank, while it
+validates) or "nobody".
 """
 
 from __future__ import annotations
@@ -33,13 +34,24 @@ class Terminate(keras.callbacks.Callback):
             if target == "rank" and tnt.get_rank() == tnt.get_size() - 1:
                 os.kill(os.getpid(), signal.SIGTERM)
 
+    def on_test_begin(self, logs: Any = None) -> None:
+        assert int(self.model.optimizer.iterations) >= 16, "nothing is validated while the training goes back to its position"
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        if target == "validation" and batch == 1 and tnt.get_rank() == tnt.get_size() - 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if target == "validation" and batch > 1:
+            time.sleep(0.5)  # of 50 batches
+            assert batch < 20, "the validation goes on"
+
 
 def train(*callbacks: Any) -> str:
     keras.utils.set_random_seed(1)
     model = tnt.Model(keras.Sequential([keras.Input((8,)), keras.layers.Dense(3, "tanh"), keras.layers.Dense(1)]))
     model.compile(keras.optimizers.Adam(0.01), "mse")
     epochs = 8 if target == "nobody" or not callbacks else 10_000
-    history = model.fit(x, x[:, :1], batch_size=8, epochs=epochs, verbose=0, callbacks=list(callbacks))
+    options = {"validation_data": (x[:50] + 1, x[:50, :1]), "validation_batch_size": 1, "validation_freq": 2}
+    history = model.fit(x, x[:, :1], batch_size=8, epochs=epochs, verbose=0, callbacks=list(callbacks), **options)
     weights = b"".join(one.tobytes() for one in model.get_weights())
     return hashlib.sha256(weights + repr(history.history).encode()).hexdigest()
 

@@ -1,0 +1,1 @@
+"""What shows a job: the output of ranks, and their state for `tarantella status` and `explain`."""

@@ -1,0 +1,1 @@
+"""What watches processes until they end: jobs here and under mpirun, joining, circles of waits, the launcher, what is left."""

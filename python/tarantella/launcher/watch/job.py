@@ -1,0 +1,363 @@
+"""A job: N ranks that start together, are watched by one loop in one thread, and end together."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from tarantella import variables
+from tarantella.launcher.base.signals import ASKING, SAVING, SignalPipe
+from tarantella.launcher.base.text import counted
+from tarantella.launcher.command_line.options import Options
+from tarantella.launcher.show.job_view import JobView
+from tarantella.launcher.show.output import STDERR, STDOUT, Console, Stream
+from tarantella.launcher.show.shown_output import copy_window_size
+from tarantella.launcher.start.environment import Rendezvous
+from tarantella.launcher.start.forked import ForkedRank
+from tarantella.launcher.start.process import ExitStatus, RankProcess, RankSpec, RankStarter
+from tarantella.launcher.start.rendezvous import ExitNotices, Refusal
+from tarantella.launcher.start.results import JobResult, RankExit, first_failure, read_report
+from tarantella.launcher.watch import supervision
+from tarantella.launcher.watch.circle_watch import CircleWatch
+from tarantella.launcher.watch.joining import JoinWatch
+
+CANNOT_START = 126
+TAIL_LINES = 100
+LOG_PREFIX = b"tarantella["
+"""How the library's log lines begin on every rank."""
+GRACE = 1.0
+"""Seconds in which ranks may end by themselves: they notice a lost rank, and a Ctrl-C."""
+TERM_GRACE = 0.5
+"""Seconds between SIGTERM and SIGKILL."""
+DEFAULT_GRACE = 30.0
+"""The same where the script handles SIGTERM, or under Slurm, which leaves as long (KillWait)."""
+LONGEST_SLEEP = 1.0
+"""Seconds of the longest sleep, in case a SIGCHLD gets lost."""
+
+
+class _Rank:
+    """A running rank and its output."""
+
+    def __init__(self, number: int, process: RankProcess, console: Console, show_log: bool, prefix: bool = True) -> None:
+        self.number = number
+        self.process = process
+        self.signalled = False
+        self.tail: deque[bytes] = deque(maxlen=TAIL_LINES)
+        self.reports: list[bytes] = []
+        self.prefix = f"[rank {number}] ".encode() * prefix
+        pipes = process.pipes
+
+        def show(descriptor: int, line: bytes) -> None:
+            console.write(descriptor, self.prefix + line + b"\n")
+
+        def pass_on(descriptor: int, source: int, data: bytes) -> None:
+            if os.isatty(source):
+                copy_window_size(source, descriptor)
+            console.write(descriptor, data)
+
+        def keep(line: bytes) -> None:
+            if show_log and line.startswith(LOG_PREFIX):  # says its rank by itself
+                console.write(STDERR, line + b"\n")
+            else:
+                self.tail.append(line)
+
+        self.streams = [Stream(pipes.report, self.reports.append)]
+        if pipes.as_is:
+            for descriptor, pipe in ((STDOUT, pipes.stdout), (STDERR, pipes.stderr)):
+                if pipe is not None:
+                    self.streams.append(Stream(pipe, partial(pass_on, descriptor, pipe), pausable=True, as_is=True))
+            return
+        if pipes.stdout is not None:
+            self.streams.append(Stream(pipes.stdout, partial(show, STDOUT), pausable=True))
+        if pipes.stderr is not None and pipes.stdout is not None:
+            self.streams.append(Stream(pipes.stderr, partial(show, STDERR), pausable=True))
+        elif pipes.stderr is not None:
+            self.streams.append(Stream(pipes.stderr, keep, pausable=show_log))
+
+
+class Job:
+    """Starts the ranks and watches them until the last has ended."""
+
+    def __init__(
+        self,
+        options: Options,
+        spec: RankSpec,
+        rendezvous: Rendezvous,
+        console: Console,
+        *,
+        joining: int,
+        only: int | None = None,
+    ) -> None:
+        """joining: how many ranks are expected to join, 0 if that is not known.
+
+        only: the one rank of a larger job that is started here, by mpirun. This process then reports only that rank's own
+        failures, and ends the rank when its own parent has gone. Descriptors that the rank inherits are closed here.
+        """
+        self._options = options
+        self._spec = spec
+        self._only = only
+        self._parent = os.getppid()
+        self._rendezvous = rendezvous
+        self._console = console
+        self._selector = selectors.PollSelector()  # epoll refuses files, and output may go to one
+        self._joining = JoinWatch(joining, self._selector, lambda: self._view.has_joined())
+        job = os.environ.get(variables.JOB, rendezvous.name) if only is not None else rendezvous.name
+        self._view = JobView(options, job, only, self._selector)
+        self._circles = CircleWatch(self._view.records)
+        self._running: dict[int, _Rank] = {}
+        self._exits: list[RankExit] = []
+        self._tails: dict[int, list[bytes]] = {}
+        self._planned_signals: deque[tuple[float, signal.Signals]] = deque()
+        self._notices = ExitNotices(rendezvous)
+        self._refusal: Refusal | None = None
+        self._paused: list[Stream] = []
+        self._interrupted = 0
+        self._asked_to_end = False
+        self._failed_among = 0
+        self._check_children = False
+
+    def run(self) -> JobResult:
+        """Returns how it ended."""
+        with self._selector, SignalPipe(*[SAVING] * (self._only is not None)) as signals:
+            self._selector.register(signals.descriptor, selectors.EVENT_READ, lambda: self._on_signals(signals.read()))
+            try:
+                started = self._start()
+                while started and self._running:
+                    self._wait_for_events()
+            finally:
+                self._kill_all()
+            warning = self._joining.last_warning()
+            hint = self._joining.hint({rank.rank: rank.pid for rank in self._exits})
+            self._joining.close()
+            if self._refusal:
+                self._refusal.close()
+            result = self._result() if started else JobResult(CANNOT_START, started=False)
+            if result.code != 0:
+                self._write_records(result.reason)
+            self._view.close()
+        if result.code != 0:  # what has left the session of its rank
+            supervision.end_adopted()
+        if result.code == 0 and warning is not None:
+            self._console.message(warning)
+        if result.code != 0 and hint is not None and not self._interrupted:
+            self._console.message(hint)
+        self._console.drain()  # signals have their handlers of before, so Ctrl-C ends this
+        return result
+
+    def _start(self) -> bool:
+        size = self._options.ranks
+        starter = RankStarter(self._spec, size)
+        for number in range(size) if self._only is None else [self._only]:
+            try:
+                process = starter.start(number)
+            except ForkedRank:  # in the fork, which must not touch the ranks started before it
+                self._running.clear()
+                raise
+            except (OSError, subprocess.SubprocessError) as error:
+                self._console.message(f"cannot start rank {number}: {self._options.command[0]!r}: {error}")
+                return False
+            rank = _Rank(number, process, self._console, self._options.log_on_all_devices, self._options.prefix)
+            self._running[number] = rank
+            self._view.started(number, process.pid, process.memory)
+            for stream in rank.streams:
+                self._watch(stream)
+        for descriptor in self._spec.inherited:
+            os.close(descriptor)
+        return True
+
+    def _kill_all(self) -> None:
+        """Leaves no rank behind when starting them, or the launcher itself, has failed."""
+        for rank in self._running.values():
+            rank.process.signal(signal.SIGKILL)
+        for rank in self._running.values():
+            while rank.process.poll() is None:
+                time.sleep(0.001)
+            for stream in rank.streams:
+                os.close(stream.descriptor)
+        self._running.clear()
+
+    def _wait_for_events(self) -> None:
+        """Waits for events, and does what is due."""
+        self._console.watch(self._selector)
+        self._pause_or_resume()
+        events = self._selector.select(self._sleep())
+        for key, _ in events:
+            callback: Callable[[], None] = key.data
+            callback()
+        if self._check_children or not events:
+            self._check_children = False
+            self._reap()
+            supervision.reap_adopted([rank.process.pid for rank in self._running.values()])
+        if self._only is not None and os.getppid() != self._parent and not self._ending():
+            self._interrupt(signal.SIGTERM)
+        now = time.monotonic()
+        while self._planned_signals and self._planned_signals[0][0] <= now:
+            self._signal_all(self._planned_signals.popleft()[1])
+        self._notices.deliver(now)
+        pids = {number: rank.process.pid for number, rank in self._running.items()}
+        for warning in (self._joining.early_warning(pids.values()), self._circles.warning(pids)):
+            if warning is not None:
+                self._console.message(warning)
+
+    def _sleep(self) -> float:
+        due = [self._planned_signals[0][0] if self._planned_signals else None, self._notices.next_try()]
+        now = time.monotonic()
+        return max(0.0, min([LONGEST_SLEEP, *(at - now for at in due if at is not None)]))
+
+    def _watch(self, stream: Stream) -> None:
+        def read() -> None:
+            if stream.read() == 0:  # closed by the rank, which need not have ended
+                self._selector.unregister(stream.descriptor)
+
+        self._selector.register(stream.descriptor, selectors.EVENT_READ, read)
+
+    def _on_signals(self, numbers: list[int]) -> None:
+        for number in numbers:
+            if number == signal.SIGCHLD:
+                self._check_children = True
+                continue
+            if number == ASKING:
+                self._view.print_on(self._console)
+                continue
+            self._asked_to_end = True
+            if not self._ending():
+                self._interrupt(signal.SIGTERM if number == SAVING else number)
+            elif number == signal.SIGINT:  # asked again: do not wait any longer
+                self._planned_signals.clear()
+                self._signal_all(signal.SIGKILL)
+
+    def _ending(self) -> bool:
+        return bool(self._interrupted or self._failed_among)
+
+    def _interrupt(self, number: int) -> None:
+        self._interrupted = number
+        if self._only is None and os.getppid() != self._parent:  # the supervisor was killed: there is no time to lose
+            self._signal_all(signal.SIGKILL)
+            return
+        handling = set() if number == signal.SIGINT else {one for one in self._running.values() if one.process.handles_term()}
+        seconds = self._grace(bool(handling))
+        if self._only is None:
+            time_left = f", which have {seconds:g} s for it (--grace)" if handling else ""
+            self._console.message(f"interrupted; ending {counted(len(self._running), 'rank')}{time_left}")
+        self._view.failed()
+        if self._only is not None:  # mpirun may not leave the time for it when the rank has ended
+            self._write_records("the job was ended")
+        if number == signal.SIGINT:
+            self._signal_all(signal.SIGINT)
+            self._end_soon()
+            return
+        for rank in self._running.values():
+            rank.signalled = True
+            rank.process.signal(signal.SIGTERM, alone=rank in handling)
+        self._planned_signals.append((time.monotonic() + seconds, signal.SIGKILL))
+
+    def _grace(self, handled: bool) -> float:
+        """Seconds between SIGTERM and SIGKILL. handled: whether a rank has a handler for SIGTERM, such as one that saves."""
+        if self._options.grace is not None:
+            return self._options.grace
+        return DEFAULT_GRACE if handled or "SLURM_JOB_ID" in os.environ else GRACE + TERM_GRACE
+
+    def _write_records(self, reason: str) -> None:
+        if self._options.flight_recorder is not None:
+            self._view.write(self._options.flight_recorder, reason or "the job was interrupted", self._console)
+
+    def _end_soon(self) -> None:
+        now = time.monotonic()
+        self._planned_signals.extend([(now + GRACE, signal.SIGTERM), (now + GRACE + TERM_GRACE, signal.SIGKILL)])
+
+    def _signal_all(self, number: signal.Signals) -> None:
+        for rank in self._running.values():
+            rank.signalled = True
+            rank.process.signal(number)
+
+    def _reap(self) -> None:
+        """Finds the ranks that have ended. Of several since the last look, one that was killed is the cause."""
+        looks = [(rank, rank.process.poll()) for rank in self._running.values()]
+        ended = [(rank, status) for rank, status in looks if status is not None]
+        for rank, status in sorted(ended, key=lambda one: not one[1].signal):
+            self._on_exit(rank, status)
+
+    def _on_exit(self, rank: _Rank, status: ExitStatus) -> None:
+        for stream in rank.streams:
+            if stream.descriptor in self._selector.get_map():
+                self._selector.unregister(stream.descriptor)
+            if stream in self._paused:
+                self._paused.remove(stream)
+            stream.finish()
+        del self._running[rank.number]
+        self._view.ended(rank.number, "was ended by the launcher" if rank.signalled else str(status))
+        report = read_report(rank.reports)
+        host = "" if self._only is None else socket.gethostname()
+        self._exits.append(RankExit(rank.number, rank.process.pid, status, rank.signalled, report, host))
+        self._tails[rank.number] = [rank.prefix + line for line in rank.tail]
+        if rank.number == 0:
+            self._notices.clear()
+        if not status.success:
+            if not self._ending():
+                self._on_failure(self._exits[-1])
+        elif rank.number == 0 and self._running:
+            with suppress(OSError):  # a child of rank 0 still listens there
+                self._refusal = Refusal(self._rendezvous, self._selector)
+        if rank.number != 0 and 0 in self._running:
+            self._notices.add(rank.number, status.exit_code, time.monotonic())
+
+    def _on_failure(self, failed: RankExit) -> None:
+        if self._options.keep_going:
+            self._console.message(f"{failed}{'; the others go on' if self._running else ''}")
+            return
+        self._view.failed()
+        self._failed_among = len(self._running) + 1
+        self._end_soon()
+
+    def _result(self) -> JobResult:
+        """How the job ended. Prints the error if it failed."""
+        if self._interrupted:
+            code = 128 + self._interrupted
+            if self._only is not None and all(rank.status.exit_code in (0, code) for rank in self._exits):
+                code = 0  # else mpirun would kill those that still save
+            return JobResult(code, interrupted=True)
+        failed = first_failure(self._exits)
+        if failed is None or (self._options.keep_going and any(rank.status.success for rank in self._exits)):
+            return JobResult(0)
+        killed = frozenset(rank.rank for rank in self._exits if rank.killed)
+        result = JobResult(
+            failed.exit_code, str(failed), self._asked_to_end, killed=killed, failed=failed.rank, error=failed.error
+        )
+        if self._only is not None and not failed.failed_first:
+            return result
+        for line in self._tails[failed.rank]:
+            self._console.write(STDERR, line + b"\n")
+        if self._options.keep_going:  # each failure was told when it happened
+            return result
+        others = "" if failed.report and failed.report.message else self._others()
+        self._console.message(f"{failed}{others}")
+        return result
+
+    def _others(self) -> str:
+        others = self._failed_among - 1  # those still running when the first one failed
+        if others <= 0:
+            return ""
+        if others == self._options.ranks - 1:
+            return "; the other rank was ended" if others == 1 else f"; the other {others} ranks were ended"
+        return f"; {counted(others, 'rank')} still running {'was' if others == 1 else 'were'} ended"
+
+    def _pause_or_resume(self) -> None:
+        """Stops reading output while too much is queued; the ranks then block in their writes."""
+        if self._console.full and not self._paused:
+            streams = [stream for rank in self._running.values() for stream in rank.streams]
+            watched = self._selector.get_map()
+            self._paused = [one for one in streams if one.pausable and one.descriptor in watched]
+            for stream in self._paused:
+                self._selector.unregister(stream.descriptor)
+        elif self._paused and not self._console.full:
+            for stream in self._paused:
+                self._watch(stream)
+            self._paused = []
