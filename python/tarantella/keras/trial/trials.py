@@ -11,7 +11,7 @@ from tarantella.collectives.objects import all_gather_object
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.step.unwrapped_models import internal_call
-from tarantella.keras.trial import added_losses, compiled_losses, made_up, metrics, outputs, own_step, verdict
+from tarantella.keras.trial import added_losses, compiled_losses, joined, made_up, metrics, outputs, own_step, verdict
 from tarantella.keras.trial.by_sums import BySums, common_places
 from tarantella.keras.trial.comparison import Kind, NotComparable
 from tarantella.keras.trial.declared import is_declared
@@ -94,6 +94,19 @@ class Trials:
                 self._try_sums(found, parts, restore)
         self._take(found, is_divided, batch_size)
         self._tried.update(new)  # what was refused is tried again, and refused again
+
+    def run_on_whole(self, batch: Any, steps: Sequence[str]) -> None:
+        """Tries the losses of these steps on a batch that cannot be cut. Collective."""
+        new = [step for step in steps if step not in self._tried]
+        own = Findings(tried=dict.fromkeys(new, True))
+        with internal_call(), leaving_no_trace(state_of(self._model)):
+            for step in new:
+                try:
+                    joined.try_losses(self._model, step, batch, self._kinds, own)
+                except Exception as error:  # a model may refuse to be run eagerly in any way
+                    own.not_tried["the model"] = own_step.first_line(error)
+        self._take(verdict.agreed(own), False, 0)
+        self._tried.update(new)
 
     def run_on_made_up(self, batch_spec: Any, steps: Sequence[str], is_divided: bool) -> None:
         """The same on samples that are made up from the spec of a batch. Collective."""
