@@ -31,6 +31,7 @@ from tarantella import mpi as _mpi
 from tarantella import reporting as _reporting
 from tarantella import tensorflow_import as _tensorflow_import
 from tarantella import threads as _threads
+from tarantella import trackers as _trackers
 from tarantella import variables as _variables
 from tarantella.errors import (
     AbortedError,
@@ -213,6 +214,7 @@ if _mpi.started_by_mpi():
 _tensorflow_import.before_first_gradient(_check_loops)
 _tensorflow_import.install()
 _horovod_name.install()
+_trackers.install()
 if _variables.REPORT_FD in _os.environ:  # a rank of our launcher
     _interrupts.install()
 _reporting.install(only_if_leader=True)  # also what Ctrl-C hides from the user

@@ -27,6 +27,12 @@ def join_address(launcher: str) -> str:
     return f"\0tarantella-joined-{launcher}"
 
 
+def is_first_rank() -> bool:
+    """Whether this process is rank 0 of its job, as far as the environment tells."""
+    names = (variables.RANK, "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+    return next((os.environ[name] for name in names if name in os.environ), "0") == "0"
+
+
 def local_rank() -> int | None:
     """The rank among those on this machine; None if the environment does not tell."""
     names = (variables.LOCAL_RANK, "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")

@@ -77,7 +77,8 @@ def log_level() -> str:
 
 
 def on_all_ranks(what: str) -> bool:
-    """Whether ranks other than the master do it too: ``"log"``, ``"output"`` (progress, summaries) or ``"tensorboard"``."""
+    """Whether ranks other than the master do it too: ``"log"``, ``"output"`` (progress, summaries), ``"tensorboard"``
+    or ``"mlflow"``."""
     return what in _get("TNT_ON_ALL_RANKS").split(",")
 
 

@@ -118,8 +118,11 @@ void parse_on_all_ranks(Settings& settings, const char* name, const char* value)
       settings.log_on_all_ranks = true;
     } else if (word == "tensorboard") {
       settings.tensorboard_on_all_ranks = true;
+    } else if (word == "mlflow") {
+      settings.mlflow_on_all_ranks = true;
     } else {
-      fail(TNT_INVALID_ARGUMENT, "{}={}: expected a list of output, log and tensorboard, such as output,log", name, value);
+      fail(TNT_INVALID_ARGUMENT, "{}={}: expected a list of output, log, tensorboard and mlflow, such as output,log", name,
+           value);
     }
   }
 }
@@ -198,6 +201,7 @@ std::string on_all_ranks_text(const Settings& settings) {
   add(settings.output_on_all_ranks, "output");
   add(settings.log_on_all_ranks, "log");
   add(settings.tensorboard_on_all_ranks, "tensorboard");
+  add(settings.mlflow_on_all_ranks, "mlflow");
   return text;
 }
 

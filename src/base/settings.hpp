@@ -37,6 +37,7 @@ struct Settings {
   bool log_on_all_ranks = false;                             // TNT_ON_ALL_RANKS=log
   bool output_on_all_ranks = false;                          // TNT_ON_ALL_RANKS=output
   bool tensorboard_on_all_ranks = false;                     // TNT_ON_ALL_RANKS=tensorboard
+  bool mlflow_on_all_ranks = false;                          // TNT_ON_ALL_RANKS=mlflow
   TransportChoice transport = TransportChoice::automatic;    // TNT_TRANSPORT, of jobs with a network
   DeviceTransport device_transport = DeviceTransport::nccl;  // TNT_DEVICE_TRANSPORT
   std::string nccl_library;                                  // TNT_NCCL_LIBRARY, a file

@@ -69,6 +69,7 @@ TEST(Settings, WordsAreTakenInAnyCase) {
   }
   EXPECT_TRUE(read({{"TNT_ON_ALL_RANKS", "Output"}}).output_on_all_ranks);
   EXPECT_TRUE(read({{"TNT_ON_ALL_RANKS", "log,tensorboard"}}).tensorboard_on_all_ranks);
+  EXPECT_TRUE(read({{"TNT_ON_ALL_RANKS", "mlflow,log"}}).mlflow_on_all_ranks);
   EXPECT_EQ(read({{"TNT_LOG_LEVEL", "Debug"}}).log_level, LogLevel::debug);
   EXPECT_EQ(read({{"TNT_LOG_LEVEL", "INFO"}}).log_level, LogLevel::info);
   EXPECT_EQ(read({{"TNT_LOG_LEVEL", "warn"}}).log_level, LogLevel::warning);
@@ -150,7 +151,7 @@ TEST(Settings, HaveOneSpelling) {
       {{"TNT_FUSION_THRESHOLD", "autotune"}, "autotune"},
       {{"TNT_GRADIENT_DTYPE", "BFloat16"}, "bfloat16"},
       {{"TNT_LOG_LEVEL", "warn"}, "WARNING"},
-      {{"TNT_ON_ALL_RANKS", "tensorboard,LOG"}, "log,tensorboard"},
+      {{"TNT_ON_ALL_RANKS", "MLflow,tensorboard,LOG"}, "log,tensorboard,mlflow"},
       {{"TNT_TIMEOUT", "1.50"}, "1.5"},
       {{"TNT_TRANSPORT", "SHM"}, "shm"},
       {{"TNT_DEVICE_TRANSPORT", "Staged"}, "staged"},

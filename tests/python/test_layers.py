@@ -28,7 +28,7 @@ PYTHON = [
     ["gpus", "runtime"],
     ["collectives"],
     ["seeding", "tuning"],
-    ["tensorflow_import"],
+    ["tensorflow_import", "trackers"],
     ["keras/."],
     ["keras/adapter", "keras/files"],
     ["keras/context"],

@@ -192,6 +192,8 @@ class Model(Surrogate):
         tnt_validation_micro_batch_size: int | None = None,
         tnt_distribute_dataset: bool = True,
         tnt_distribute_validation_dataset: bool = True,
+        tnt_batch_size: int | Callable[[Any], Any] | None = None,
+        tnt_validation_batch_size: int | Callable[[Any], Any] | None = None,
         **loading: Any,
     ) -> Any:
         """Trains the model on all ranks. Collective: every rank calls it with the same arguments.
@@ -203,7 +205,9 @@ class Model(Surrogate):
             tnt_validation_micro_batch_size: the same for `validation_data`.
             tnt_distribute_dataset: False if each rank has batches of its own, which together make the global batches. All
                 ranks must have the same number of batches.
-            tnt_distribute_validation_dataset: the same for `validation_data`.
+            tnt_batch_size: how many samples this rank has in each of its own batches, such as graphs that are joined into one:
+                a number, or a function of a batch as the dataset has it. By default those of the first tensor are counted.
+            tnt_distribute_validation_dataset, tnt_validation_batch_size: the same for `validation_data`.
             loading: of legacy Keras: ``max_queue_size``, ``workers``, ``use_multiprocessing``.
 
         Returns:
@@ -217,8 +221,8 @@ class Model(Surrogate):
             x, y, batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle, class_weight,
             sample_weight, initial_epoch, steps_per_epoch, validation_steps, validation_batch_size, validation_freq, loading,
         )  # fmt: skip
-        training = Sharing(tnt_distribute_dataset, tnt_micro_batch_size)
-        validation = Sharing(tnt_distribute_validation_dataset, tnt_validation_micro_batch_size)
+        training = Sharing(tnt_distribute_dataset, tnt_micro_batch_size, tnt_batch_size)
+        validation = Sharing(tnt_distribute_validation_dataset, tnt_validation_micro_batch_size, tnt_validation_batch_size)
         return fit(self._tnt, arguments, training, validation)
 
     def evaluate(
@@ -234,20 +238,22 @@ class Model(Surrogate):
         *,
         tnt_micro_batch_size: int | None = None,
         tnt_distribute_dataset: bool = True,
+        tnt_batch_size: int | Callable[[Any], Any] | None = None,
         **loading: Any,
     ) -> Any:
         """Evaluates the model, each rank on its part of each batch. Every rank gets the result for all data. Collective.
 
         Args:
             x, y, batch_size, ...: as Keras' `evaluate` takes them. Batches are global.
-            tnt_micro_batch_size, tnt_distribute_dataset: as for `fit`.
+            tnt_micro_batch_size, tnt_distribute_dataset, tnt_batch_size: as for `fit`.
         """
-        x, batch_size = Sharing(tnt_distribute_dataset, tnt_micro_batch_size).batched(x, batch_size)
+        sharing = Sharing(tnt_distribute_dataset, tnt_micro_batch_size, tnt_batch_size)
+        x, batch_size = sharing.batched(x, batch_size)
         data = {"x": x, "y": y, "batch_size": batch_size, "sample_weight": sample_weight, "steps": steps, **loading}
         if self._tnt.is_plain:
             evaluate_here = keras_methods.keras_method(self.model, "evaluate")
             return evaluate_here(**data, verbose=verbose, callbacks=callbacks, return_dict=return_dict)
-        return evaluate(self._tnt, data, tnt_distribute_dataset, verbose, callbacks, return_dict)
+        return evaluate(self._tnt, data, sharing, verbose, callbacks, return_dict)
 
     def predict(
         self,

@@ -23,6 +23,12 @@ def test_own_methods_get_the_users_arguments(found):
     assert found["an_own_predict_on_the_master_alone"] == [[False, 0], [True, 1]]
 
 
+def test_a_table_of_words_is_no_variable(found):
+    for difference, size in found["adapted_words"]:
+        assert difference <= 1e-5
+        assert size > 0
+
+
 def test_functions_are_made_anew_where_a_client_asks_keras_for_new_ones(found):
     for stale, new, stale_before_force, forced in found["functions_made_anew"]:
         assert stale == pytest.approx(1)

@@ -65,3 +65,6 @@ def test_the_table_has_what_was_tried(clients):
     assert "| optuna | 4.5 |" in text
     assert "**no**: no such package" in text
     assert "old" not in text and "bayesflow" not in text
+    again = clients.with_table(text, {"optuna_study": {"version": "5.0", "passed": True, "said": "equal"}})
+    assert "| optuna | 5.0 |" in again and "| optuna | 4.5 |" not in again
+    assert "**no**: no such package" in again  # the row of a client that was not tried now

@@ -97,8 +97,8 @@ class TensorFlowKerasState(TensorFlowState):
 
     def tracked(self) -> list[Any]:
         if self.optimizer is None:
-            return list(self.model.variables)
+            return adapter.variables(self.model)
         if self.model.built:  # its first step would make the optimizer's variables
             adapter.build_optimizer(self.optimizer, self.model.trainable_variables)
-        once = {id(v): v for v in (*self.model.variables, *adapter.state_of_optimizer(self.optimizer))}
+        once = {id(v): v for v in (*adapter.variables(self.model), *adapter.state_of_optimizer(self.optimizer))}
         return list(once.values())

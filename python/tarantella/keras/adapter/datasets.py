@@ -76,6 +76,17 @@ def has_one_size(dataset: tf.data.Dataset) -> bool:
     return made in BATCHES or len(tf.nest.flatten(dataset.element_spec)) == 1
 
 
+def tells_sizes(dataset: tf.data.Dataset) -> bool:
+    """Whether it is known before it runs how many samples each tensor of a batch has, but for the last one.
+
+    A `zip` of batches tells, and so do shapes. The tensors of a batch that a generator or a map makes may have any sizes.
+    """
+    *_, first = chain(dataset)
+    zips_batches = kind(first) == "ZipDataset" and last_batch(dataset) is None
+    shaped = all(spec.shape.rank and spec.shape[0] is not None for spec in tf.nest.flatten(dataset.element_spec))
+    return has_one_size(dataset) or shaped or (zips_batches and all(batch_size(one) is not None for one in first._inputs()))
+
+
 def is_deterministic(dataset: tf.data.Dataset) -> bool:
     """Whether no operation was allowed to give its elements in any order."""
     return all(

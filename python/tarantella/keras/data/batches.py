@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 
@@ -13,6 +13,9 @@ from tarantella.keras import adapter
 from tarantella.keras.adapter import datasets
 from tarantella.keras.data import pushdown, split
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 class Sharing(NamedTuple):
     """How the ranks share a dataset."""
@@ -21,6 +24,8 @@ class Sharing(NamedTuple):
     """Whether ranks take parts of the same batches. Otherwise each rank has batches of its own."""
     micro_batch_size: int | None = None
     """How many samples of a batch each rank shall have, where the user gave this number."""
+    batch_size: int | Callable[[Any], Any] | None = None
+    """How many samples this rank has in a batch of its own, as the user states it: a number, or a function of the batch."""
 
     def batched(self, x: Any, batch_size: int | None) -> tuple[Any, int | None]:
         """The data and its batch size, which follow from the micro-batch size if the user gave one.
@@ -28,8 +33,9 @@ class Sharing(NamedTuple):
         A dataset without a batch is batched. Other data must have the batch size that all micro-batches make together.
 
         Raises:
-            InvalidArgumentError: the batch size is another one, or the micro-batch size is no positive integer.
+            InvalidArgumentError: the batch size is another one, or a size that the user gave makes no sense.
         """
+        self._check_stated()
         given = self.micro_batch_size
         if given is None:
             return x, batch_size
@@ -48,6 +54,22 @@ class Sharing(NamedTuple):
                 f"batches of {batch_size}: leave the micro-batch size out, or batch by {wanted}"
             )
         return x, None if isinstance(x, tf.data.Dataset) else wanted
+
+    def _check_stated(self) -> None:
+        stated = self.batch_size
+        if stated is None:
+            return
+        if not callable(stated) and (isinstance(stated, bool) or not isinstance(stated, int) or stated < 1):
+            raise InvalidArgumentError(
+                f"tnt_batch_size is {stated!r}: use a positive integer, or a function that gives a batch's number of samples"
+            )
+        if self.distribute:
+            raise InvalidArgumentError(
+                "tnt_batch_size says how many samples a rank has in a batch of its own: use it with "
+                "tnt_distribute_dataset=False. Batches that ranks share have the size of batch_size=, or that of the dataset"
+            )
+        if self.micro_batch_size is not None:
+            raise InvalidArgumentError("tnt_batch_size and tnt_micro_batch_size cannot go together: leave one of them out")
 
 
 class GlobalBatches:
@@ -82,11 +104,11 @@ class GlobalBatches:
         """The number of batches in an epoch; None: until there are no more."""
         return adapter.steps_per_epoch(self.source, self._given_steps)
 
-    def parts(self, distribute: bool, shards: int | split.Division | None, in_lockstep: bool = False) -> tf.data.Dataset:
+    def parts(self, sharing: Sharing, shards: int | split.Division | None, in_lockstep: bool = False) -> tf.data.Dataset:
         """This rank's parts of the batches with their shares, as `split.distribute` gives them. Collective.
 
         Args:
-            distribute: whether ranks take parts of the same batches; False: the batches are this rank's own.
+            sharing: whether ranks take parts of the same batches, or how many samples they have in their own.
             shards: the number of shards of each batch, or a division of them; None: one for each rank.
             in_lockstep: whether ranks take a step together for each batch, even where the batches are their own.
 
@@ -94,6 +116,7 @@ class GlobalBatches:
             MismatchError: the ranks' datasets have different lengths. InvalidArgumentError: they are empty.
             ValueError: the elements cannot be split.
         """
+        distribute = sharing.distribute
         if shards is not None and not distribute:
             raise UnsupportedError(
                 f"reproducible: {self.name} that each rank has of its own depend on the number of ranks: give all ranks the "
@@ -105,7 +128,7 @@ class GlobalBatches:
             collectives.require_same(self.name, batches=unknown.get(cardinality, cardinality))
         if cardinality == 0:
             raise InvalidArgumentError(f"{self.name}: the dataset is empty")
-        return self._distributed(shards) if distribute else split.undivided(self.dataset)
+        return self._distributed(shards) if distribute else split.undivided(self.dataset, sharing.batch_size)
 
     def _distributed(self, shards: int | split.Division | None) -> tf.data.Dataset:
         if not datasets.is_deterministic(self.dataset):

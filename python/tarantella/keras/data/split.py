@@ -4,7 +4,7 @@ A batch is divided into shards; shard s of n has the samples ``batch[s::n]``. Th
 not depend on the number of ranks, the number of shards is fixed, and each rank takes some consecutive ones. The split is the
 last operation on the dataset, so every operation before it does the same as on one device. A shard without a sample gets the
 first one of the batch, with weight zero: a model cannot run on no samples at all. Tensors of different sizes in one batch are
-divided in the same proportion (`rows`).
+divided in the same proportion (`rows`), but for samples that are joined into one (`joined`).
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tarantella.keras.adapter import datasets
-from tarantella.keras.data import rows
+from tarantella.keras.data import joined, rows
 
 SAMPLES = "number of samples"
 """The name of that fingerprint."""
+STATED = "stated number of samples"
+"""That of batches of a rank's own, whose number of samples the user states. It is always 0."""
 _OF_BATCH = ("x", "y", "sample_weight")
 _OF_FIRST = 16  # values that are looked at where a sample has no fixed number of them
 _SLICEABLE = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
@@ -54,6 +56,11 @@ class Share(NamedTuple):
     by name. If every rank has batches of its own: that of the proportion of their tensors' sizes."""
 
     @property
+    def is_stated(self) -> bool:
+        """Whether the user states the number of samples: tensors have other numbers of rows."""
+        return STATED in self.fingerprints
+
+    @property
     def fingerprint(self) -> tf.Tensor:
         """All of it in one number."""
         return tf.add_n(list(self.fingerprints.values()))
@@ -66,19 +73,33 @@ def distribute(dataset: tf.data.Dataset, division: Division) -> tf.data.Dataset:
         ValueError: the elements have no batch axis, or cannot be split.
     """
     check_batched(dataset.element_spec)
-    one_size = datasets.has_one_size(dataset)
-    return map_in_order(dataset, lambda *element: own_shards(_structure(dataset, element), division, one_size))
+    one_size, tells_sizes = datasets.has_one_size(dataset), datasets.tells_sizes(dataset)
+    is_batched = datasets.last_batch(dataset) is not None
 
-
-def undivided(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """The dataset as it is, of a rank with batches of its own, with shares as `distribute` gives them."""
-    check_batched(dataset.element_spec)
-    one_size = datasets.has_one_size(dataset)
-
-    def with_share(*element: Any) -> tuple[tuple[Any, tuple[tf.Tensor, tf.Tensor]]]:
+    def parts(*element: Any) -> Any:
         batch = _structure(dataset, element)
-        proportion = tf.constant(0, tf.int64) if one_size else _of_proportion(batch)
-        return ((batch, (samples_in(batch), {"proportion": proportion})),)
+        with tf.control_dependencies([] if one_size else joined.checks(named(batch), tells_sizes, joined.IN_PARTS, is_batched)):
+            return own_shards(batch, division, one_size)
+
+    return map_in_order(dataset, parts)
+
+
+def undivided(dataset: tf.data.Dataset, stated: joined.Stated | None = None) -> tf.data.Dataset:
+    """The dataset as it is, of a rank with batches of its own, with shares as `distribute` gives them.
+
+    stated: how many samples this rank has in a batch; None: as many as its tensors have rows.
+    """
+    check_batched(dataset.element_spec)
+    one_size, tells_sizes = datasets.has_one_size(dataset), datasets.tells_sizes(dataset)
+    is_batched = datasets.last_batch(dataset) is not None
+
+    def with_share(*element: Any) -> tuple[tuple[Any, tuple[tf.Tensor, dict[str, tf.Tensor]]]]:
+        batch, zero = _structure(dataset, element), tf.constant(0, tf.int64)
+        if stated is not None:
+            return ((batch, (joined.stated_samples(stated, batch), {STATED: zero})),)
+        with tf.control_dependencies([] if one_size else joined.checks(named(batch), tells_sizes, joined.AS_IT_IS, is_batched)):
+            proportion = zero if one_size else _of_proportion(batch)
+            return ((batch, (samples_in(batch), {"proportion": tf.identity(proportion)})),)
 
     return map_in_order(dataset, with_share)
 

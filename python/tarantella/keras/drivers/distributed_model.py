@@ -233,6 +233,13 @@ class DistributedModel:
     def before_data(self, batch_spec: Any, steps: Sequence[str], is_divided: bool) -> None:
         """What must be known before these steps get data. Collective."""
 
+    def look_at_whole(self, batch: Any, steps: Sequence[str]) -> None:
+        """Tries the losses of these steps on a batch that cannot be cut, if they were not tried yet. Collective."""
+        hooks, trials = self.open_hooks(), self.trials
+        if trials is not None and not trials.has_tried(steps):
+            with hooks.suspended():
+                trials.run_on_whole(batch, steps)
+
     def look_at(self, batch: Any, spec: Any, steps: Sequence[str], is_divided: bool, batch_size: int) -> None:
         """Tries these steps on this rank's part of a batch, if they were not tried yet, or data has changed. Collective.
 

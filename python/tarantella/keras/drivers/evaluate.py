@@ -14,23 +14,24 @@ from tarantella.keras.drivers.first_batches import FirstBatches
 from tarantella.keras.step.keras_methods import keras_method
 
 if TYPE_CHECKING:
+    from tarantella.keras.data.batches import Sharing
     from tarantella.keras.drivers.distributed_model import DistributedModel
 
 
 @collectives.failing_together("tnt.Model.evaluate")
 def evaluate(
-    model: DistributedModel, data: dict[str, Any], distribute: bool, verbose: Any, callbacks: Any, return_dict: bool
+    model: DistributedModel, data: dict[str, Any], sharing: Sharing, verbose: Any, callbacks: Any, return_dict: bool
 ) -> Any:
     """Runs Keras' `evaluate` on several ranks, or on shards. Collective.
 
     Args:
         data: those arguments of Keras' `evaluate` that `GlobalBatches` takes.
-        distribute: whether ranks take parts of the same batches.
+        sharing: how ranks share the data.
     """
     model.require_compiled("evaluate")
     collectives.meet("tnt.Model.evaluate")
     batches = GlobalBatches("data to evaluate", model=model.keras_model, **data)
-    parts = batches.parts(distribute, model.division)
+    parts, distribute = batches.parts(sharing, model.division), sharing.distribute
     keras_evaluate = keras_method(model.keras_model, "evaluate")
     model.require_same()
     model.build(split.batch_spec(parts), "test_step")

@@ -35,7 +35,11 @@ class FirstBatches(adapter.Callback):
             return parts
 
         def try_out(element: Any) -> None:
-            batch, total = _joined(split.unpack(element))
+            shards = split.unpack(element)
+            if shards[0][1].is_stated:
+                self._distributed.look_at_whole(shards[0][0], steps[:1])
+                return
+            batch, total = _joined(shards)
             self._distributed.look_at(batch, split.batch_spec(parts), steps, is_divided, total)
 
         watched = WatchedDataset(parts, adapter.steps_per_execution(self._distributed.keras_model), try_out)

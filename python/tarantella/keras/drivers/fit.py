@@ -133,7 +133,7 @@ def _fit(model: DistributedModel, arguments: FitArguments, training: Sharing, va
         model.require_compiled("fit")
     if not model.is_plain:
         _meet(arguments, settings)
-        return _fit_on_all_ranks(model, arguments.with_validation_split(), settings, training.distribute, validation.distribute)
+        return _fit_on_all_ranks(model, arguments.with_validation_split(), settings, training, validation)
     keras_model = model.keras_model
     arguments = replace(arguments, callbacks=fingerprint.with_callbacks(arguments.callbacks, keras_model))
     with unwrapped_models.internal_call():
@@ -172,21 +172,22 @@ def _fit_on_all_ranks(
     model: DistributedModel,
     arguments: FitArguments,
     settings: Checkpoint | None,
-    distribute: bool,
-    distribute_validation: bool,
+    sharing: Sharing,
+    sharing_validation: Sharing,
 ) -> Any:
+    distribute, distribute_validation = sharing.distribute, sharing_validation.distribute
     hooks, others = model.open_hooks(), checkpoint.without(arguments.callbacks)
     session = open_session(settings, others, model.keras_model, hooks, arguments.initial_epoch, arguments.epochs)
     seeding.agree_on_global_seed(session.seed)
     batches = arguments.training_batches(model.keras_model)
     if distribute:
         normalization.warn_of_local_statistics(model.keras_model, batches.batch_size, model.shards)
-    training = session.fingerprinted(batches.parts(distribute, model.division, in_lockstep=True), batches.steps)
+    training = session.fingerprinted(batches.parts(sharing, model.division, in_lockstep=True), batches.steps)
     if not distribute and batches.steps is None:
         training = lengths.checked(training, batches.name)
     validation, validation_parts = arguments.validation_batches(), None
     if validation is not None:
-        validation_parts = validation.parts(distribute_validation, model.division)
+        validation_parts = validation.parts(sharing_validation, model.division)
         arguments = replace(arguments, validation_steps=validation.steps)
     hooks.set_distributed(distribute)
     model.require_same(always=True)
@@ -205,7 +206,7 @@ def _fit_on_all_ranks(
     training = first_batches.of(training, steps, is_divided)
     if validation is not None and validation_parts is not None:
         given, size = arguments.validation_data, arguments.validation_batch_size or arguments.batch_size
-        validate = own_methods.Validation(model, given, size, validation, distribute_validation, first_batches)
+        validate = own_methods.Validation(model, given, size, validation, sharing_validation, first_batches)
         validation_parts = validate.parts = first_batches.of(validation_parts, ["test_step"], distribute_validation)
     with hooks.validating(validate):
         done = _run(model, arguments, session, others, first_batches, batches, training, validation_parts)

@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from tarantella import collectives, runtime
 from tarantella.keras import adapter
-from tarantella.keras.data import gather, split
+from tarantella.keras.data import gather, joined, rows, split
+from tarantella.keras.reduction import ops
 from tarantella.keras.reproducible import fingerprint
 from tarantella.keras.step.checks import check_first_step
 from tarantella.keras.step.keras_methods import keras_method
@@ -90,6 +91,9 @@ def _look_at(model: DistributedModel, part: Any, step: str) -> None:
 def _part(batch: Any, division: int | split.Division | None) -> Any:
     """This rank's shards of a batch with their shares. division: as for `GlobalBatches.parts`."""
     split.check_batched(_spec(batch))
+    if len({int(rows.size_of(tensor)) for tensor in tf.nest.flatten(batch) if tensor is not None}) > 1:
+        with ops.translated_errors():
+            joined.checks(split.named(batch), False, joined.IN_PARTS)
     if not isinstance(division, split.Division):
         division = split.Division.among(runtime.get_size(), runtime.get_rank(), division)
     return split.own_shards(batch, division)

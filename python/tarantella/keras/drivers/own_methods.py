@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     import tensorflow as tf
 
+    from tarantella.keras.data.batches import Sharing
     from tarantella.keras.drivers.distributed_model import DistributedModel
     from tarantella.keras.drivers.first_batches import FirstBatches
 
@@ -50,7 +51,7 @@ class Validation:
     Args:
         given, size: the validation data and their batch size, as the user gave them to `fit`.
         batches: their batches.
-        distribute: whether ranks share batches of validation data.
+        sharing: how ranks share batches of validation data.
         first_batches: tries the first batch of each iteration.
 
     Attributes:
@@ -65,10 +66,10 @@ class Validation:
         given: Any,
         size: int | None,
         batches: GlobalBatches,
-        distribute: bool,
+        sharing: Sharing,
         first_batches: FirstBatches,
     ) -> None:
-        self._model, self._batches, self._distribute, self._first_batches = model, batches, distribute, first_batches
+        self._model, self._batches, self._sharing, self._first_batches = model, batches, sharing, first_batches
         self._keras_evaluate = keras_methods.keras_method(model.keras_model, "evaluate")
         self._own: dict[str, Any] | None = None
         if adapter.has_own(model.keras_model, "evaluate"):
@@ -92,9 +93,9 @@ class Validation:
         options = {name: others.pop(name) for name in names if name in others}
         data = (x, y, options.pop("sample_weight", None), batch_size, options.pop("steps", None))
         batches = GlobalBatches("validation data", *data, model=model.keras_model, **others)
-        parts = batches.parts(self._distribute, model.division)
+        parts = batches.parts(self._sharing, model.division)
         with model.open_hooks().suspended():
             model.build(split.batch_spec(parts), "test_step")
-        parts = self._first_batches.of(parts, ["test_step"], self._distribute)
+        parts = self._first_batches.of(parts, ["test_step"], self._sharing.distribute)
         with adapter.epoch_of(batches.source, evaluated=True):
             return self._keras_evaluate(parts, steps=batches.steps, **options)

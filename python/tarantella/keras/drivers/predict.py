@@ -8,7 +8,7 @@ from tarantella import collectives
 from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.data import gather, split
-from tarantella.keras.data.batches import GlobalBatches
+from tarantella.keras.data.batches import GlobalBatches, Sharing
 from tarantella.keras.drivers.distributed_model import verbosity
 from tarantella.keras.drivers.first_batches import FirstBatches
 from tarantella.keras.step.keras_methods import keras_method
@@ -27,7 +27,7 @@ def predict(model: DistributedModel, data: dict[str, Any], verbose: Any, callbac
     """
     collectives.meet("tnt.Model.predict")
     batches = GlobalBatches("data to predict from", model=model.keras_model, **data)
-    parts = batches.parts(distribute=True, shards=None)
+    parts = batches.parts(Sharing(), shards=None)
     keras_predict = keras_method(model.keras_model, "predict")
     model.require_same()
     adapter.build_to_call(model.keras_model, split.batch_spec(parts))

@@ -252,11 +252,12 @@ class PipelinedModel(DistributedModel):
             raise UnsupportedError(
                 "a rank cannot predict alone with its part of a pipeline: leave out tnt_distribute_dataset=False"
             )
-        x, batch_size = Sharing(True, tnt_micro_batch_size).batched(x, batch_size)
+        sharing = Sharing(True, tnt_micro_batch_size)
+        x, batch_size = sharing.batched(x, batch_size)
         collectives.meet("tnt.Model.predict")
         keras_predict = self.open_hooks().original("predict")
         batches = GlobalBatches("data to predict from", model=self.keras_model, x=x, batch_size=batch_size, steps=steps)
-        parts = batches.parts(True, self.division)
+        parts = batches.parts(sharing, self.division)
         self.broadcast_weights()
         self._release()
         with self.running([parts]):

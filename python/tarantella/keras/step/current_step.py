@@ -70,6 +70,10 @@ class CurrentStep:
         """Whether this rank evaluates data of its own. Ranks may have different numbers of batches, which count by samples."""
         return not self.is_training and self._share is not None and self._share.total is None
 
+    def is_stated(self) -> bool:
+        """Whether the user states the number of samples: a mean over rows of tensors counts by these rows."""
+        return self._share is not None and self._share.is_stated
+
     def total(self) -> tf.Tensor | None:
         """The number of samples of the batch that is divided among ranks; None if each rank has a batch of its own."""
         return self.share.total

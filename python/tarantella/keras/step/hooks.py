@@ -89,6 +89,7 @@ class StepHooks:
         self._prepared = False
         self._patch: Patch | None = None  # while hooks are installed
         self._is_single_batch = False
+        self._drawing: set[str] = set()  # the names of layers that draw noise, as the log has them
         # Keras' traced steps with our hooks in them; those of the plain model, while hooks are installed
         self._functions: tuple[Any, ...] = _UNTRACED
         adapter.watch_functions(model)
@@ -278,6 +279,7 @@ class StepHooks:
                 kept = kept_state.agreed([*kinds.kept_means.values()], [*kinds.kept_sums.values()], self._step.weight)
                 with kept, self.gradients.at_tapes():
                     logs = original(batch)
+                noise.say_who_draws(self._model, self._drawing)
                 logs = self._metrics.reduced_logs(logs)
                 if self.autotune is not None and not self.autotune.finished and context.graph() is not None:
                     self.autotune.random_operations = operations.with_random_states(context.graph())

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
+from tarantella.keras.data import rows as rows_of_batch
 from tarantella.keras.reduction import rows as rows_of_ranks
 
 if TYPE_CHECKING:
@@ -74,6 +75,9 @@ class PartOfBatch(Protocol):
     def counts_alone(self) -> bool:
         """Whether these samples are a batch of their own."""
 
+    def is_stated(self) -> bool:
+        """Whether the user states the number of samples, which may be another than that of the rows of a tensor."""
+
     def divisor_of_all(self, divisor: tf.Tensor) -> tf.Tensor:
         """The sum over the batch's parts of the number that the loss of each divides by."""
 
@@ -95,6 +99,8 @@ def across_ranks(loss: Any, step: PartOfBatch) -> Callable[..., tf.Tensor]:
         value, divisor = adapter.loss_and_divisor(loss, y_true, y_pred, sample_weight)
         if divisor is adapter.ALL_ELEMENTS and id(loss) in step.loss_kinds.summed:
             divisor = adapter.NO_DIVISOR
+        if divisor is adapter.ALL_ELEMENTS and step.is_stated():
+            divisor = rows_of_batch.size_of(tf.nest.flatten(y_pred)[0])
         if divisor is adapter.ALL_ELEMENTS or step.counts_alone():
             return value
         weight = step.weight()

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 _OTHER_PROPORTION = (
     "the batches of each rank have tensors of several sizes, in other proportions on other ranks: a rank counts by the samples "
-    "of its first tensor, which would be wrong for the others. Give all ranks the same batch sizes, with drop_remainder=True"
+    "of its first tensor, which would be wrong for the others. Give all ranks the same batch sizes, with drop_remainder=True, "
+    "or state how many samples a batch has: tnt_batch_size=lambda batch: tf.shape(batch[1])[0] if there is one label for each"
 )
 
 
@@ -84,9 +85,19 @@ class MetricReduction:
                 values = self._as_mean(values)
             if sample_weight is None and self._step.is_running and tf.convert_to_tensor(values).shape.rank == 0:
                 sample_weight = tf.cast(self._step.weight(), tf.float32)
+            elif sample_weight is not None and self._step.is_stated() and not self._step.counts_alone():
+                sample_weight = self._part_of(sample_weight)
             return original(values, sample_weight=sample_weight)
 
         return update_state
+
+    def _part_of(self, rows: Any) -> tf.Tensor:
+        """This rank's part of what Keras counts a batch by: the rows of a tensor, which are no samples here.
+
+        Keras takes the mean over batches of their losses, weighted by these rows; ranks that of their losses, by samples.
+        """
+        of_all = tensor_collectives.total(tf.cast(rows, tf.float64))
+        return tf.cast(of_all * self._step.weight(), tf.float32)
 
     def _update_by_all(self, metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         """A metric whose states cannot be added up is given the samples of all ranks, on each of them."""

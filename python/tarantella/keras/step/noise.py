@@ -28,7 +28,7 @@ from tarantella.keras.reduction import weights
 from tarantella.keras.xla import operations
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Container, Iterator
 
 _SCOPE = "tnt_noise"  # part of the name of each operation that drew in one of the contexts below
 _SPREAD = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: its multiples are far from each other, and from small numbers
@@ -57,6 +57,7 @@ class _Entered(threading.local):
     def __init__(self) -> None:
         self.contexts: list[_Context] = []
         self.draws = 0  # in all contexts so far
+        self.scopes: list[str] = []  # of operations in graphs that drew by rank
 
 
 _entered = _Entered()
@@ -184,11 +185,44 @@ def number_of_draws() -> int:
     return _entered.draws
 
 
+def say_who_draws(model: Any, said: set[str]) -> None:
+    """Says in the log which layers have drawn noise by rank in the graph that was traced.
+
+    Args:
+        said: the names of those that were named before.
+    """
+    kinds = {layer.name: type(layer).__name__ for layer in adapter.layers_of(model)}
+    found = [_layer_of(scope, model, kinds) for scope in _entered.scopes]
+    _entered.scopes.clear()
+    new = [name for name in dict.fromkeys(found) if name not in said]
+    if new:
+        said.update(new)
+        shown = [f"{name!r} ({kinds[name]})" if name else "the step itself" for name in new]
+        more = f" and {len(shown) - 8} others" if len(shown) > 8 else ""
+        runtime.logger.info(
+            "noise: each rank draws its own for its samples, so results differ from those of one device as with another seed, "
+            "in %s%s",
+            ", ".join(shown[:8]),
+            more,
+        )
+
+
+def _layer_of(scope: str, model: Any, names: Container[str]) -> str:
+    """The name of the innermost layer in an operation's scope; empty if there is none."""
+    parts = scope.split("/")
+    if parts[0] != model.name:  # Keras 3 opens each scope twice, and TensorFlow makes the second name another one
+        parts = [re.sub(r"_\d+$", "", part) for part in parts]
+    return next((part for part in reversed(parts) if part in names), "")
+
+
 def _draw(draw: Draw) -> Any:
     _entered.draws += 1
     inside = _innermost()
     if inside is not None and inside.kind == _CONSTANT:
         return _constant(draw)
+    graph = context.graph()
+    if inside is not None and inside.kind == _BY_RANK and graph is not None:
+        _entered.scopes.append(graph.get_name_scope())
     with tf.name_scope(_SCOPE):
         if inside is None or inside.kind == _SAME:
             if draw.seeds is Seeds.ATTRIBUTES:

@@ -9,13 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import tensorflow as tf
 
+from tarantella import runtime
 from tarantella.keras import adapter
 from tarantella.keras.step import moving_statistics
 from tarantella.keras.trial.comparison import Kind, compared
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+
+    from tarantella.keras.step.losses import LossKinds
 
 _ROUNDING = 1e-6  # of the variable's value
 
@@ -39,3 +43,23 @@ def kinds(
         if kind is not Kind.UNKNOWN:
             found[place] = kind
     return found
+
+
+def settled(model: Any, kinds: LossKinds, found: Mapping[int, str]) -> list[str]:
+    """Notes for the steps which variables ranks bring together, and returns what they cannot, as words.
+
+    Args:
+        found: the kind of each variable's changes, by its place.
+    """
+    variables, coupled = moving_statistics.kept(model), []
+    for place, name in found.items():
+        kind, variable = Kind[name], variables[place]
+        if kind is Kind.COUPLED or (kind is Kind.MEAN and tf.as_dtype(adapter.dtype_of(variable)).is_integer):
+            coupled.append(adapter.path(variable))
+            continue
+        (kinds.kept_means if kind is Kind.MEAN else kinds.kept_sums)[id(variable)] = variable
+        runtime.logger.info("the step changes %s by %s of samples: ranks add it up", adapter.path(variable), kind.value)
+    names = ", ".join(sorted(coupled))
+    return (
+        [f"the training step changes {names} by the samples of a batch, neither by their mean nor by a sum"] if coupled else []
+    )

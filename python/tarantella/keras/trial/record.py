@@ -48,6 +48,8 @@ class Record:
     """The value of each loss given to `compile`."""
     loss_bytes: dict[int, Any] = field(default_factory=dict)
     """The bytes that each is given, by its id; negative if they are in no dense tensors."""
+    loss_calls: list[tuple[Any, tuple[Any, Any, Any]]] = field(default_factory=list)
+    """Each of these losses that was called, and what it was given."""
     loss_draws: int = 0
     """How often losses have drawn random numbers."""
     divisors: list[Any] = field(default_factory=list)
@@ -120,7 +122,7 @@ def recorders(model: Any, record: Record, step: TrialStep) -> Iterator[Attribute
     hook = adapter.optimizer_hook()
     for optimizer in adapter.held_optimizers(model):
         yield optimizer, hook, adapter.as_method(_recorded_apply(record))
-    yield from adapter.loss_hooks(model, lambda loss: _recorded_loss(record, loss, step))
+    yield from adapter.loss_hooks(model, lambda loss: recorded_loss(record, loss, step))
     means = adapter.mean_metrics(model)
     for metric in means:
         yield metric, "update_state", _recorded_update(record, metric)
@@ -155,11 +157,13 @@ def _recorded_add_loss(record: Record, layer: Any) -> Callable[..., Any]:
     return tf.autograph.experimental.do_not_convert(add_loss)  # type: ignore[no-any-return]
 
 
-def _recorded_loss(record: Record, loss: Any, step: TrialStep) -> Callable[..., Any]:
+def recorded_loss(record: Record, loss: Any, step: TrialStep) -> Callable[..., Any]:
+    """The loss, whose values and arguments are noted."""
     scaled, calls = losses.across_ranks(loss, step), iter(range(1 << 30))
 
     def call(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         before = noise.number_of_draws()
+        record.loss_calls.append((loss, (y_true, y_pred, sample_weight)))
         value = scaled(y_true, y_pred, sample_weight)
         record.losses[id(loss), next(calls)] = total(value)
         if step.spreads:

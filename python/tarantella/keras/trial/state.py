@@ -101,6 +101,6 @@ def state_of(model: Any) -> list[Any]:
     """The variables that a step of the model may change."""
     owners = [*adapter.layers_of(model), *adapter.held_optimizers(model), *adapter.given_metrics(model)]
     losses = [function for loss in losses_of(model) for function in (loss, getattr(loss, "fn", loss))]
-    variables = [*model.variables, *adapter.metric_variables(model), *adapter.seed_variables(model)]
+    variables = [*adapter.variables(model), *adapter.metric_variables(model), *adapter.seed_variables(model)]
     of_metrics = [variable for metric in adapter.given_metrics(model) for variable in metric.variables]
     return [*variables, *of_metrics, *adapter.whole_optimizer_variables(model), *adapter.variables_in([*owners, *losses])]

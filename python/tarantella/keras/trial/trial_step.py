@@ -54,6 +54,10 @@ class TrialStep:
         """No."""
         return False
 
+    def is_stated(self) -> bool:
+        """No: losses are tried on rows of what they are given."""
+        return False
+
     def total(self) -> tf.Tensor | None:
         """None: a loss that ranks compute from all samples is tried on those of its part, too."""
         return None

@@ -6,15 +6,22 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import tensorflow as tf
-
 from tarantella import runtime
 from tarantella.collectives.objects import all_gather_object
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
-from tarantella.keras.step import moving_statistics
 from tarantella.keras.step.unwrapped_models import internal_call
-from tarantella.keras.trial import added_losses, compiled_losses, kept_state, made_up, metrics, outputs, own_step, verdict
+from tarantella.keras.trial import (
+    added_losses,
+    compiled_losses,
+    joined,
+    kept_state,
+    made_up,
+    metrics,
+    outputs,
+    own_step,
+    verdict,
+)
 from tarantella.keras.trial.by_sums import BySums, common_places
 from tarantella.keras.trial.comparison import Kind, NotComparable
 from tarantella.keras.trial.declared import is_declared
@@ -98,6 +105,19 @@ class Trials:
                 self._try_sums(found, parts, restore)
         self._take(found, is_divided, batch_size)
         self._tried.update(new)  # what was refused is tried again, and refused again
+
+    def run_on_whole(self, batch: Any, steps: Sequence[str]) -> None:
+        """Tries the losses of these steps on a batch that cannot be cut. Collective."""
+        new = [step for step in steps if step not in self._tried]
+        own = Findings(tried=dict.fromkeys(new, True))
+        with internal_call(), leaving_no_trace(state_of(self._model)):
+            for step in new:
+                try:
+                    joined.try_losses(self._model, step, batch, self._kinds, own)
+                except Exception as error:  # a model may refuse to be run eagerly in any way
+                    own.not_tried["the model"] = own_step.first_line(error)
+        self._take(verdict.agreed(own), False, 0)
+        self._tried.update(new)
 
     def run_on_made_up(self, batch_spec: Any, steps: Sequence[str], is_divided: bool) -> None:
         """The same on samples that are made up from the spec of a batch. Collective."""
@@ -247,29 +267,12 @@ class Trials:
         for step, finding in found.steps.items():
             self._take_step(step, finding)
         self._said["output"] = list(found.coupled.values())
-        self._take_kept(found)
+        self._said["kept"] = kept_state.settled(self._model, self._kinds, found.kept)
         if is_divided:
             self._gather_losses(found, batch_size)
             for subject, said in self._said.items():
                 if said:
                     self._verdicts[subject].refuse(said, self._answer)
-
-    def _take_kept(self, found: Findings) -> None:
-        variables = moving_statistics.kept(self._model)
-        coupled = []
-        for place, name in found.kept.items():
-            kind, variable = Kind[name], variables[place]
-            if kind is Kind.COUPLED or (kind is Kind.MEAN and tf.as_dtype(adapter.dtype_of(variable)).is_integer):
-                coupled.append(adapter.path(variable))
-            else:
-                (self._kinds.kept_means if kind is Kind.MEAN else self._kinds.kept_sums)[id(variable)] = variable
-                runtime.logger.info("the step changes %s by %s of samples: ranks add it up", adapter.path(variable), kind.value)
-        self._said["kept"] = []
-        if coupled:
-            names = ", ".join(sorted(coupled))
-            self._said["kept"] = [
-                f"the training step changes {names} by the samples of a batch, neither by their mean nor by a sum"
-            ]
 
     def _warn(self, what: str, reason: str) -> None:
         if what not in self._warned:

@@ -169,7 +169,8 @@ class Verdict:
         """
         text = "; ".join(said)
         if not answer.accept_approximate:
-            raise UnsupportedError(f"{text}. {self._ways_out}")
+            of_compile = " across_ranks=True is for losses given to compile, and not for this." * answer.across_ranks
+            raise UnsupportedError(f"{text}.{of_compile} {self._ways_out}")
         if not self._warned:
             self._warned = True
             runtime.logger.warning("%s. accept_approximate=True: %s instead", text, self._instead)

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from tarantella import horovod_name, interrupts, reporting, tensorflow_import
+from tarantella import horovod_name, interrupts, reporting, tensorflow_import, trackers
 from tarantella.launcher.base.signals import ASKING, ENDING
 from tarantella.launcher.start import main_program
 
@@ -75,6 +75,7 @@ class ForkedRank(BaseException):
         _seed_anew()
         tensorflow_import.install()  # when tarantella was imported, this process was the launcher and no rank
         horovod_name.install()
+        trackers.install()
         interrupts.install()
         reporting.install(only_if_leader=True)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._signals)

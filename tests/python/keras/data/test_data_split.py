@@ -9,7 +9,7 @@ import tensorflow as tf
 from tarantella import data as tnt_data
 from tarantella import runtime
 from tarantella.keras.data import pushdown, split
-from tarantella.keras.data.batches import GlobalBatches
+from tarantella.keras.data.batches import GlobalBatches, Sharing
 
 SIZES = (2, 4)
 among = split.Division.among
@@ -194,7 +194,7 @@ def test_a_scalar_beside_samples_is_named():
 def test_batches_in_any_order_are_warned_of(monkeypatch, dataset, warned):
     said: list[str] = []
     monkeypatch.setattr(runtime.logger, "warning", lambda text, *words: said.append(text % words))
-    GlobalBatches("training data", dataset()).parts(True, None)
+    GlobalBatches("training data", dataset()).parts(Sharing(), None)
     assert [text.partition(" lets")[0] for text in said] == ["training data: deterministic=False"] * warned
 
 

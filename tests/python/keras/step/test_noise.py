@@ -123,3 +123,9 @@ def test_functions_from_files_are_named_in_a_warning(on_two):
     assert len(first) == 1
     assert "StatelessRandomNormalV2 is the same on all ranks" in first[0]
     assert others == [[]] * len(others)
+
+
+def test_the_log_names_the_layers_that_draw(on_two):
+    for said in on_two["layers_that_draw"]:
+        assert len(said) == 1
+        assert said[0].endswith("as with another seed, in 'inner' (Dropout), 'outer' (GaussianNoise)")

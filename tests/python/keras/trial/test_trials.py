@@ -142,6 +142,12 @@ def test_a_step_that_couples_samples_is_refused(found, name):
         assert "accept_approximate=True" in text
 
 
+def test_the_refusal_says_what_across_ranks_does_not_cover(found):
+    for on_rank in found["refused"]:
+        assert "across_ranks=True is for losses given to compile, and not for this" in on_rank["across_ranks"][1]
+        assert "across_ranks" not in on_rank["compute_loss"][1]
+
+
 def test_evaluate_gathers_alike(found):
     for ours, truth in found["evaluated"]:
         assert ours == pytest.approx(truth, rel=1e-5)

@@ -40,6 +40,25 @@ def both(make: Callable[[], Any], use: Callable[[Any], Any]) -> list[float]:
     return [max(differences), float(np.abs(results[0][0]).max())]
 
 
+@check
+def adapted_words() -> list[float]:
+    """Words that a layer learnt from data, which legacy Keras has among the variables of the model."""
+    words = np.array([["a"], ["b"], ["c"], ["d"], ["b"]] * 8)
+    batches = tf.data.Dataset.from_tensor_slices((words, y)).batch(16)
+
+    def make() -> Any:
+        lookup = keras.layers.StringLookup(output_mode="one_hot")
+        lookup.adapt(words)
+        inputs = keras.Input((1,), dtype="string")
+        return keras.Model(inputs, dense()(lookup(inputs)))
+
+    def use(model: Any) -> Any:
+        model.compile("sgd", "mse")
+        return model.fit(batches, epochs=2, verbose=0).history["loss"], model.predict(batches, verbose=0)
+
+    return both(make, use)
+
+
 # --------------------------------------------------------------------------------- classes with methods of their own
 
 

@@ -11,7 +11,8 @@ from tarantella.horovod.common.process_sets import ProcessSet, global_process_se
 from tarantella.horovod.tensorflow import graphs
 from tarantella.horovod.tensorflow.collectives import Average, allreduce
 from tarantella.horovod.tensorflow.functions import broadcast_variables
-from tarantella.keras.adapter import keras, learning_rates, optimizer_variables
+from tarantella.keras import adapter
+from tarantella.keras.adapter import keras, learning_rates
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,12 +32,12 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
 
     def on_train_begin(self, logs: Any = None) -> None:
         if self.model.built:
-            self._broadcast(self.model.variables)
+            self._broadcast(adapter.variables(self.model))
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if not self._done:
             self._done = True
-            self._broadcast([*self.model.variables, *optimizer_variables(self.model)])
+            self._broadcast([*adapter.variables(self.model), *adapter.optimizer_variables(self.model)])
 
     def _broadcast(self, variables: Any) -> None:
         once = {id(variable): variable for variable in variables if id(variable) not in self._local}

@@ -32,12 +32,17 @@ def was_traced(model: Any, step: str) -> bool:
 
 def builds_all(model: Any, call: Callable[[], None]) -> bool:
     """Whether a call of the model makes the weights of all layers. It may end in any error."""
+    return succeeds(call) and not unbuilt_layers(model)
+
+
+def succeeds(call: Callable[[], object]) -> bool:
+    """Whether a call of the model, which may end in any error, does not."""
     try:
         call()
     except Exception as error:
-        logger.info("the model's variables are made by tracing its own step, because calling it failed: %s", error)
+        logger.info("the model's variables are made by tracing its step, because calling it failed: %s", error)
         return False
-    return not unbuilt_layers(model)
+    return True
 
 
 def trace(model: Any, step: str, batch_spec: Any) -> None:

@@ -61,6 +61,11 @@ def weights(model: Any) -> list[Any]:
     return _without_metrics(model, list(known.values()))
 
 
+def variables(model: Any) -> list[Any]:
+    """All variables of the model, those of its metrics included."""
+    return _without_tables(model.variables)
+
+
 def _tensor_flow_variable(variable: Any) -> tf.Variable:
     return variable if isinstance(variable, tf.Variable) else variable.value
 

@@ -32,8 +32,9 @@ def build(model: Any, batch_spec: Any, step: str = "train_step") -> None:
     """Makes all variables of the compiled model, its metrics and its optimizers, from the spec of a batch.
 
     Keras makes them in the first step otherwise, too late to broadcast them. The public `build` makes the model's own alone.
-    They are made by a call of the model and its loss. A step of the user's own may need neither: it is traced if it has no
-    loss to be called, if the call fails, or if the call leaves something out.
+    They are made by a call of the model and its loss. The step is traced if the call fails: Keras calls the model with dense
+    tensors alone. A step of the user's own may need neither: it is traced, too, if it has no loss to be called, or if the call
+    leaves something out.
 
     Args:
         step: the method that is to run, ``"train_step"`` or ``"test_step"``.
@@ -44,7 +45,8 @@ def build(model: Any, batch_spec: Any, step: str = "train_step") -> None:
     if building.was_traced(model, step):
         return
     if not building.is_overridden(model, step):
-        _build_by_call(model, batch_spec)
+        if not building.succeeds(lambda: _build_by_call(model, batch_spec)):
+            building.trace(model, step, batch_spec)
     elif getattr(model, "_compile_loss", None) is None or not _call_builds_all(model, batch_spec):
         building.trace(model, step, batch_spec)
 
@@ -84,7 +86,9 @@ def build_to_call(model: Any, batch_spec: Any) -> None:
         if building.unbuilt_layers(model):
             building.trace(model, "predict_step", batch_spec)
     elif not model.built:
-        model(keras.utils.unpack_x_y_sample_weight(_symbolic(batch_spec))[0])
+        symbols = keras.utils.unpack_x_y_sample_weight(_symbolic(batch_spec))[0]
+        if not building.succeeds(lambda: model(symbols)):
+            building.trace(model, "predict_step", batch_spec)
 
 
 def _symbolic(batch_spec: Any) -> Any:

@@ -300,6 +300,21 @@ def custom_loop() -> dict[str, float]:
 
 
 @check
+def layers_that_draw() -> list[str]:
+    """What the log says in two epochs."""
+    logger, level = logging.getLogger("TNT_LIB"), logging.getLogger("TNT_LIB").level
+    inner = keras.Sequential([keras.Input((2,)), layers.Dropout(0.5, name="inner"), layers.Dense(2)])
+    quiet = [layers.Dropout(0.0, name="quiet"), layers.Dense(1)]
+    model = tnt.Model(keras.Sequential([keras.Input((2,)), inner, layers.GaussianNoise(1.0, name="outer"), *quiet]))
+    model.compile("sgd", "mse")
+    logger.setLevel(logging.INFO)
+    messages.clear()
+    model.fit(X, Y, epochs=2, verbose=0)
+    logger.setLevel(level)
+    return [message for message in messages if message.startswith("noise:")]
+
+
+@check
 def functions_from_files() -> list[str]:
     module = tf.Module()
     module.sample = tf.function(lambda: tf.random.stateless_normal([N], [1, 2]), input_signature=[])

@@ -72,7 +72,8 @@ def rmse_of_each(wanted: Any, found: Any) -> Any:
 @check
 def refused() -> dict[str, Any]:
     steps = {"step": (ratio, OwnStep), "compute_loss": (largest, OwnLoss), "shuffled": (shuffled, OwnStep)}
-    return {name: raised(trained, *what) for name, what in steps.items()}
+    found = {name: raised(trained, *what) for name, what in steps.items()}
+    return {**found, "across_ranks": raised(trained, largest, OwnLoss, across_ranks=True)}
 
 
 @check
