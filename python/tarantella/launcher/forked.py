@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from tarantella import horovod_name, interrupts, reporting, tensorflow_import
+from tarantella import first_gradient, horovod_name, interrupts, reporting, tensorflow_import
 from tarantella.launcher import main_program
 from tarantella.launcher.signals import ASKING, ENDING
 
@@ -76,6 +76,7 @@ class ForkedRank(BaseException):
         tensorflow_import.install()  # when tarantella was imported, this process was the launcher and no rank
         horovod_name.install()
         interrupts.install()
+        first_gradient.install()
         reporting.install(only_if_leader=True)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._signals)
         main_program.run(self._program, self._source)

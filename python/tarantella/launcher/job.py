@@ -19,7 +19,7 @@ from tarantella.launcher.circle_watch import CircleWatch
 from tarantella.launcher.environment import Rendezvous
 from tarantella.launcher.forked import ForkedRank
 from tarantella.launcher.job_view import JobView
-from tarantella.launcher.joining import JoinWatch
+from tarantella.launcher.joining import TRAINED_ALONE, JoinWatch
 from tarantella.launcher.options import Options
 from tarantella.launcher.output import STDERR, STDOUT, Console, Stream
 from tarantella.launcher.process import ExitStatus, RankProcess, RankSpec, RankStarter
@@ -134,7 +134,7 @@ class Job:
                     self._wait_for_events()
             finally:
                 self._kill_all()
-            warning = self._joining.last_warning()
+            warning, alone = self._joining.last_warning(), self._joining.trained_alone()
             hint = self._joining.hint({rank.rank: rank.pid for rank in self._exits})
             self._joining.close()
             if self._refusal:
@@ -147,6 +147,8 @@ class Job:
             supervision.end_adopted()
         if result.code == 0 and warning is not None:
             self._console.message(warning)
+            if alone:
+                result = JobResult(TRAINED_ALONE, warning, trained_alone=True)
         if result.code != 0 and hint is not None and not self._interrupted:
             self._console.message(hint)
         self._console.drain()  # signals have their handlers of before, so Ctrl-C ends this
