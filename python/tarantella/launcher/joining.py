@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from tarantella.environment import join_address
 from tarantella.first_gradient import NOTICE as TRAINS
+from tarantella.installation import page
 from tarantella.launcher import mark
 from tarantella.launcher.local_server import CREDENTIALS
 from tarantella.launcher.text import counted
@@ -26,7 +27,7 @@ INTERVAL = 1.0
 TICKS = os.sysconf("SC_CLK_TCK")
 
 REMEDY = (
-    "Wrap the model with tnt.Model(model), or call what your loop needs (docs/custom-loops.md); "
+    f"Wrap the model with tnt.Model(model), or call what your loop needs ({page('custom-loops.md')}); "
     "a script that needs no other ranks is started without tarantella"
 )
 TRAINED_ALONE = 1
@@ -88,7 +89,7 @@ class JoinWatch:
             return (
                 f"wrap the model with tnt.Model(model): each of the {counted(self._ranks, 'rank')} has trained a model of its "
                 f"own, and nothing was synchronised, so the job has failed (exit code {TRAINED_ALONE}). A loop of your own "
-                "calls what docs/custom-loops.md shows; a script that needs no other ranks is started without tarantella"
+                f"calls what {page('custom-loops.md')} shows; a script that needs no other ranks is started without tarantella"
             )
         if self._said or self._has_joined():
             return None
