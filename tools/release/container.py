@@ -85,7 +85,7 @@ def _run(root: Path, command: str, environment: Mapping[str, str]) -> None:
     for name in OF_THIS_MACHINE:  # before each step: packages make their own
         if Path("/", name).exists():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
-            subprocess.run(["cp", "-aLT", f"/{name}", root / name], check=True)
+            subprocess.run(["cp", "-aLT", "--remove-destination", f"/{name}", root / name], check=True)
     inside = f'mount -t proc proc {root}/proc && mount --rbind /dev {root}/dev && exec chroot {root} /bin/sh -c "$0"'
     words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", inside, command]
     inherited = {name: value for name, value in os.environ.items() if name != "PIP_FIND_LINKS" and not name.startswith("TNT_")}
