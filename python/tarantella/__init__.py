@@ -25,9 +25,9 @@ try:
 except ImportError as error:
     raise ImportError(_installation.why_not(error, _os.path.dirname(__file__))) from error
 
+from tarantella import environment as _environment
 from tarantella import horovod_name as _horovod_name
 from tarantella import interrupts as _interrupts
-from tarantella import mpi as _mpi
 from tarantella import reporting as _reporting
 from tarantella import tensorflow_import as _tensorflow_import
 from tarantella import threads as _threads
@@ -209,7 +209,7 @@ def _check_loops() -> None:
     guard.install()
 
 
-if _mpi.started_by_mpi():
+if _environment.in_job() and _variables.REPORT_FD not in _os.environ:
     _threads.share_cores()  # our launcher has done it already, for its ranks
 _tensorflow_import.before_first_gradient(_check_loops)
 _tensorflow_import.install()

@@ -57,6 +57,11 @@ def main(argv: list[str] | None = None) -> int:
     return rank.run()  # outside of the try block, which must not catch exceptions of the script
 
 
+def tnt_run_main() -> int:
+    """The console script `tnt-run`."""
+    return main(["tnt-run", *sys.argv[1:]])
+
+
 def refusal(error: OSError) -> str:
     """What to say where the system does not give the launcher what it needs, as in some containers."""
     return (

@@ -1,4 +1,7 @@
-"""Says in one sentence why a broken installation cannot be imported, where Python and the loader name a file or a symbol."""
+"""What is installed: where the pages are, and in one sentence why a broken installation cannot be imported.
+
+Python and the loader name a file or a symbol only.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,12 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 REMEDY = "python -m pip install --force-reinstall tarantella"
+
+
+def page(name: str) -> str:
+    """Where a page of the documentation lies, for messages: in the installed package, else in a checkout."""
+    installed = Path(__file__).parent / "docs" / name
+    return str(installed) if installed.is_file() else f"docs/{name}"
 
 
 def why_not(error: ImportError, folder: str) -> str:

@@ -32,9 +32,15 @@ def job_name() -> str:
 
 
 def local_size() -> int:
-    """How many ranks of the job run on this machine, as the environment tells; at least 1."""
+    """How many ranks of the job run on this machine, as the environment tells; at least 1.
+
+    Ranks that meet on a local socket are all here. Those that meet over TCP may be anywhere: only their starter knows.
+    """
     tasks = os.environ.get("SLURM_STEP_TASKS_PER_NODE", "").split("(")[0].split(",")[0]
-    return max(1, *(_number(name) for name in _LOCAL_SIZE_VARIABLES), int(tasks) if tasks.isdigit() else 1)
+    told = max(*(_number(name) for name in _LOCAL_SIZE_VARIABLES), int(tasks) if tasks.isdigit() else 0)
+    if told == 0 and not os.environ.get(variables.RENDEZVOUS, "tcp://").startswith("tcp://"):
+        return max(1, _number(variables.SIZE))
+    return max(1, told)
 
 
 def _number(name: str) -> int:

@@ -16,7 +16,7 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from tarantella import _native, reporting, settings, variables
+from tarantella import _native, reporting, settings, threads, variables
 from tarantella.environment import in_job, join_address
 from tarantella.errors import TarantellaError
 
@@ -44,6 +44,8 @@ def world() -> _native.Communicator:
         _world = _native.Communicator.world()
         _tell_launcher_of_joining(_world.rank)
         _configure_logging(_world.rank)
+        if crowding := threads.crowding(_world.local_size):
+            logger.warning(crowding)
         atexit.register(_leave, os.getpid())
         if in_job():
             reporting.keep_from_programs()

@@ -57,6 +57,20 @@ def share_cores() -> None:
     os.environ.update(chosen_threads(ranks, usable_cores(), os.environ))
 
 
+def crowding(ranks: int) -> str:
+    """What to say if this rank computes with cores that others of its node have a share in; empty if it does not.
+
+    ranks: as many as are on this node, which a starter over TCP need not have told before they joined.
+    """
+    threads = os.environ.get("TF_NUM_INTRAOP_THREADS", "1")
+    if variables.THREADS_CHOSEN not in os.environ or _bound() or ranks <= mpi.local_size() or threads == "1":
+        return ""
+    return (
+        f"{ranks} ranks share this node, and each computes with {threads} threads, as if it were alone: they slow each other "
+        f"down. Start each rank with TNT_LOCAL_SIZE={ranks}, or set TF_NUM_INTRAOP_THREADS"
+    )
+
+
 def _bound() -> bool:
     """Whether this process is bound to cores: it may use fewer than its parent."""
     try:

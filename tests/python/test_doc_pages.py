@@ -210,3 +210,34 @@ def test_a_circle_of_rooms_is_one_box(draw_layers: ModuleType) -> None:
     uses = {"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a", "c"}}
     assert draw_layers.without_circles(uses) == {"a": {"b + c"}, "b + c": set(), "d": {"a", "b + c"}}
     assert draw_layers.reduced({"a": {"b"}, "b": set(), "d": {"a", "b"}})["d"] == {"a"}
+
+
+# ------------------------------------------------------------------------------------------------------------ messages
+
+
+@functools.cache
+def messages() -> str:
+    """The texts of all string literals of the sources, those of one message joined; what is filled in is left out."""
+    files = [file for folder in ("src", "python/tarantella") for file in (ROOT / folder).rglob("*") if file.suffix in SUFFIXES]
+    texts = "\n".join(file.read_text() for file in files)
+    joined = re.sub(r'"\s*\n\s*f?"', "", texts)
+    return re.sub(r"\{[^{}]*\}|%[sdr]", "…", joined.replace("{{", "").replace('\\"', '"'))
+
+
+def symptoms(page: Path) -> list[str]:
+    return [" ".join(found.split()) for found in re.findall(r"^\* `([^`]+)`", page.read_text(), re.MULTILINE)]
+
+
+def test_the_symptoms_are_printed_by_the_code() -> None:
+    found = symptoms(ROOT / "docs/troubleshooting.md")
+    assert len(found) >= 30 and len(set(found)) == len(found)
+    pieces = [(symptom, piece.strip()) for symptom in found for piece in symptom.split("…") if piece.strip(" :")]
+    assert [(symptom, piece) for symptom, piece in pieces if piece not in messages()] == []
+
+
+def test_the_readme_is_a_screen_and_a_half() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 90
+    assert [line for line in (ROOT / "README.md").read_text().splitlines() if line in ("tools/demo", "tools/test")] == [
+        "tools/demo",
+        "tools/test",
+    ]

@@ -33,6 +33,14 @@ def test_a_page_that_trains(page, ranks):
     assert f"equal on {ranks}" in result.good().stdout
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_from_multi_worker_mirrored_strategy(ranks, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # the page saves a file
+    page = source("multiworker.md", least=1) + "rank, size = tnt.get_rank(), tnt.get_size()\n" + END
+    result = run_alone(page) if ranks == 1 else run_ranks(ranks, page, env={"TNT_TIMEOUT": "20"})
+    assert f"equal on {ranks}" in result.good().stdout
+
+
 def test_starting():
     run_alone(source("starting.md", least=2), forked=False).good()
 

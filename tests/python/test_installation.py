@@ -42,6 +42,12 @@ def test_a_whole_one(copy):
     assert last_line_of_import(copy) == "imported"
 
 
+def test_messages_name_pages_that_are_installed():
+    page = Path(installation.page("custom-loops.md"))
+    assert page.parent == PACKAGE / "docs" and "DistributedGradientTape" in page.read_text()
+    assert installation.page("none.md") == "docs/none.md"
+
+
 def test_without_the_library(copy):
     (library,) = copy.glob("libtarantella.so.*")
     library.unlink()

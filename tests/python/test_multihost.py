@@ -284,6 +284,37 @@ def test_srun_without_mpi(cluster: Slurm, environment, tmp_path: Path):
 
 
 @needs_slurm
+@pytest.mark.parametrize("starter", ["srun", "mpirun"])
+def test_the_job_of_the_first_steps(cluster: Slurm, environment, tmp_path: Path, starter: str):
+    """Script and job of docs/slurm.md, on two nodes: the output has the lines of the page."""
+    page = (ROOT / "docs/slurm.md").read_text()
+    train, job, lines = (re.search(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("python", "bash", "text"))
+    assert train is not None and job is not None and lines is not None
+    (tmp_path / "train.py").write_text(train[1])
+    text = job[1]
+    if starter == "mpirun":
+        mpirun = re.search(r"^mpirun .*", page, re.MULTILINE)
+        assert mpirun is not None
+        text = re.sub(r"^srun .*", mpirun[0], text, flags=re.MULTILINE)
+        environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    activate = "source ~/tnt/bin/activate\n"
+    assert activate in text
+    (tmp_path / "train.sbatch").write_text(text.replace(activate, ""))
+    env = {**environment, "PATH": f"{Path(sys.executable).parent}:{cluster.environment['PATH']}"}
+    smaller = ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=1", f"--chdir={tmp_path}"]
+    ended = cluster.run("sbatch", "--wait", *smaller, str(tmp_path / "train.sbatch"), timeout=90, env=env)
+    said = (tmp_path / "train.log").read_text()
+    assert ended.code == 0 and (tmp_path / "model.keras").exists(), f"{ended.said}{said}"
+    assert "2 ranks on 2 nodes, transport hierarchical" in said
+
+    def shapes(text: str) -> list[str]:
+        return [re.sub(r"[\d.]+", "0", line) for line in text.splitlines()]
+
+    missing = [line for line in shapes(lines[1]) if not any(one.startswith(line.rstrip(" …")) for one in shapes(said))]
+    assert missing == [], said
+
+
+@needs_slurm
 def test_an_array_of_jobs_goes_on_where_it_was_stopped(cluster: Slurm, environment, tmp_path: Path):
     """The example's job, which Slurm stops in the middle and starts again, has the loss of one that nobody has stopped."""
     for name in ("rates.py", "rates.sbatch"):

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 COMMANDS = (
-    ("tarantella", "Starts ranks: [Install and start](../starting.md), [Several nodes](../clusters.md)."),
+    ("tarantella", "Starts ranks: [Start ranks](../starting.md), [Several nodes](../clusters.md)."),
     ("tarantella doctor", "Checks a machine: [Check a machine](../starting.md#check-a-machine)."),
     ("tarantella status", "Looks into a job: [a look into a running job](../reliability.md#a-look-into-a-running-job)."),
     ("tarantella explain", "Reads what a failed job has recorded: [When something fails](../reliability.md)."),

@@ -58,9 +58,7 @@ def told_name(rank: int) -> str:
 
 
 def read(path: Path) -> Folder:
-    """Reads the records of the job that was written last. Raises NoRecordsError."""
-    if not path.is_dir():
-        raise NoRecordsError(f"{str(path)!r} is not a folder: name the one that --flight-recorder was given")
+    """Reads the records of the job that was written last. path: a folder. Raises NoRecordsError."""
     notes: list[str] = []
     everything = [told for file in sorted(path.iterdir()) if _TOLD.fullmatch(file.name) and (told := _read_told(file, notes))]
     if not everything:

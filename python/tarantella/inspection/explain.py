@@ -35,6 +35,8 @@ def explain(argv: Sequence[str]) -> int:
     if given.calls < 0:
         raise UsageError(f"--calls: must not be negative, not {given.calls}")
     try:
+        if not given.folder.is_dir():
+            raise UsageError(f"{str(given.folder)!r} is not a folder: name the one that --flight-recorder was given")
         found = folder.read(given.folder)
     except NoRecordsError as error:
         print(f"tarantella: {error}", file=sys.stderr)

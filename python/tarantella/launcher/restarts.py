@@ -65,7 +65,7 @@ def _run(options: Options, console: Console, of_all_starts: dict[str, str]) -> J
         began = time.monotonic()
         own = of_all_starts | {variables.RESTART: str(restart)}
         result = launch(replace(options, variables=options.variables | own), console)
-        if result.code == 0 or result.interrupted or not result.started:
+        if result.code == 0 or result.interrupted or not result.started or result.trained_alone:
             return result
         if restart == options.max_restarts:
             console.message(f"not restarted: {restart} of {counted(restart, 'restart')} made")

@@ -57,6 +57,14 @@ NOT_AVAILABLE = {
 }
 
 
+@pytest.mark.parametrize("name", ["a sample", "a sample, one label"])
+def test_an_unbatched_dataset_is_told_both_ways_out(found, name):
+    for errors in found["not_available"]:
+        kind, text = errors[name]
+        assert kind == "ValueError"
+        assert "not batched" in text and "dataset.batch(B)" in text and "tnt_micro_batch_size=m" in text
+
+
 @pytest.mark.parametrize("name", NOT_AVAILABLE)
 def test_what_is_not_available_is_named(found, name):
     for errors in found["not_available"]:

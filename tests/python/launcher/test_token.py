@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tarantella import mpi
+from tarantella.threads import thread_environment, usable_cores
+
 SUM = "import numpy as np, tarantella as tnt; print(tnt.all_reduce(np.ones(1)), tnt.seeding.agreed_seed(), input(), flush=True)"
 SECRET = "a-secret-of-thirty-two-characters"
 
@@ -51,6 +54,36 @@ def test_ranks_get_it_by_standard_input_or_a_file(tmp_path: Path, port: int) -> 
     (sum0, seed0, rest0), (sum1, seed1, rest1) = (out.split() for out, _ in outputs)
     assert (sum0, rest0) == (sum1, rest1) == ("[2.]", "more") and seed0 == seed1
     assert not any("command line" in err for _, err in outputs)
+
+
+THREADS = """
+import os, tarantella as tnt
+names = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+print([os.environ.get(name) for name in names], tnt.get_size(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told", "not told"])
+def test_they_share_the_cores_of_their_node(port: int, told: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of the launcher do. Over TCP only the starter knows how many share a node; too many threads are warned of."""
+    for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    given = {"TNT_TOKEN_FILE": "-", **({"TNT_LOCAL_SIZE": "2"} if told else {})}
+    ranks = [started_by_hand(rank, port, [sys.executable, "-c", THREADS], given, f"{SECRET}\n") for rank in range(2)]
+    outputs = [rank.communicate(timeout=60) for rank in ranks]
+    expected = thread_environment(2 if told else 1, usable_cores())
+    assert [out for out, _ in outputs] == [f"{list(expected.values())} 2\n"] * 2, outputs
+    crowded = not told and usable_cores() > 1
+    assert ("2 ranks share this node" in outputs[0][1]) == crowded, outputs
+    assert not crowded or "TNT_LOCAL_SIZE=2" in outputs[0][1]
+
+
+def test_they_share_the_cores_of_a_node_on_which_they_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TNT_SIZE", "3")
+    monkeypatch.setenv("TNT_RENDEZVOUS", "job-17")
+    assert mpi.local_size() == 3
+    monkeypatch.setenv("TNT_RENDEZVOUS", "tcp://node1:29500")
+    assert mpi.local_size() == 1
 
 
 def test_one_that_all_users_can_read_is_warned_of(port: int) -> None:

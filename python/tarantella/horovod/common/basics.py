@@ -11,6 +11,7 @@ import numpy as np
 from tarantella import _native, collectives, runtime, tensorflow_import
 from tarantella.errors import UnsupportedError
 from tarantella.horovod.common import process_sets, variables
+from tarantella.installation import page
 
 _places: list[list[int]] | None = None
 """The local rank and the local size of each rank; None before `init` and after `shutdown`."""
@@ -34,7 +35,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     place = [runtime.get_local_rank(), runtime.get_local_size()]
     _places = collectives.all_gather(np.array(place, np.int64)).tolist()
     if ignored:
-        runtime.logger.warning("ignored, they have no meaning here (docs/horovod.md): %s", ", ".join(ignored))
+        runtime.logger.warning("ignored, they have no meaning here (%s): %s", page("horovod.md"), ", ".join(ignored))
     _add(process_sets)
 
 

@@ -14,6 +14,7 @@ from tarantella.horovod.common.basics import (
     nccl_built,
     rocm_built,
 )
+from tarantella.installation import page
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,4 +48,4 @@ def is_iterable(x: Any) -> bool:
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"horovod.common.util.{name}: not offered by Tarantella (docs/horovod.md)")
+    raise AttributeError(f"horovod.common.util.{name}: not offered by Tarantella ({page('horovod.md')})")

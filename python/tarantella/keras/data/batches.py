@@ -79,6 +79,9 @@ class GlobalBatches:
         name: for the log and for errors, such as ``"training data"``.
         x, y, ...: as Keras takes them; steps is ``steps_per_epoch``, or the like.
         options: as `adapter.source` takes them.
+
+    Raises:
+        ValueError: the elements of a dataset are samples, not batches.
     """
 
     def __init__(
@@ -94,6 +97,8 @@ class GlobalBatches:
         **options: Any,
     ) -> None:
         self.name = name
+        if isinstance(x, tf.data.Dataset):
+            split.check_axis_of_samples(x.element_spec, getattr(options.get("model"), "inputs", None))
         self.source = adapter.source(x, y, sample_weight, batch_size, steps, shuffle, class_weight, **options)
         self.dataset = adapter.batches(self.source)
         self.batch_size = datasets.batch_size(self.dataset) or batch_size

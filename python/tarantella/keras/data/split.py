@@ -9,7 +9,7 @@ divided in the same proportion (`rows`), but for samples that are joined into on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -131,6 +131,12 @@ def may_be_empty(dataset: tf.data.Dataset) -> bool:
     return any(spec.shape.rank is None or spec.shape[0] is None for spec in tf.nest.flatten(batch_spec(dataset)))
 
 
+TO_BATCH = (
+    "call dataset.batch(B) with the batch of all ranks together, or pass tnt_micro_batch_size=m, the samples of each rank in a "
+    "step"
+)
+
+
 def check_batched(element_spec: Any) -> None:
     """Raises ValueError if the elements cannot be split by sample."""
     specs = tf.nest.flatten(element_spec)
@@ -144,12 +150,32 @@ def check_batched(element_spec: Any) -> None:
             )
     scalars = [name for name, spec in _named(element_spec) if spec.shape.rank == 0]
     if len(scalars) == len(specs):
-        raise ValueError("the dataset is not batched: batch it with the global batch size, dataset.batch(...)")
+        raise ValueError(f"the dataset is not batched: {TO_BATCH}")
     if scalars:
         raise ValueError(
-            f"the batch has a scalar, {', '.join(scalars)}, beside tensors with an axis of samples: repeat it for each sample, "
-            "as by tf.fill([n], value), or give it to the model in another way, such as a variable"
+            f"an element of the dataset has a scalar, {', '.join(scalars)}, beside tensors with axes. If the dataset is not "
+            f"batched: {TO_BATCH}. If it is: repeat the scalar for each sample, as by tf.fill([n], value), or give it to the "
+            "model in another way, such as a variable"
         )
+
+
+def check_axis_of_samples(element_spec: Any, inputs: Sequence[Any] | None) -> None:
+    """Raises ValueError if an element is a sample of a model with these inputs, which have an axis of samples before it."""
+    x = element_spec[0] if isinstance(element_spec, tuple) else element_spec
+    specs = tf.nest.flatten(x)
+    shapes = [tuple(tensor.shape) for tensor in tf.nest.flatten(inputs)] if inputs else []
+    if len(specs) != len(shapes) or not all(isinstance(spec, tf.TensorSpec) for spec in specs):
+        return
+    if all(_is_sample(spec.shape, shape) for spec, shape in zip(specs, shapes, strict=True)):
+        shown = ", ".join(f"{tuple(spec.shape)} for an input of {shape}" for spec, shape in zip(specs, shapes, strict=True))
+        raise ValueError(f"the dataset is not batched, its elements have shapes as {shown}: {TO_BATCH}")
+
+
+def _is_sample(shape: tf.TensorShape, of_input: tuple[int | None, ...]) -> bool:
+    """Keras adds a last axis of one element where it is missing: a vector may be a batch for an input of (None, 1)."""
+    if not shape.rank or shape != of_input[1:]:
+        return False
+    return of_input[-1] != 1 or shape[1:] != of_input[1:-1]
 
 
 def _named(structure: Any, name: str = "element") -> list[tuple[str, Any]]:

@@ -116,8 +116,9 @@ def _check(optimizer: Any, variables: Sequence[Any]) -> None:
     if not _loops.warned and not inner.keys() <= own:
         _loops.warned = True
         runtime.logger.warning(
-            "an optimizer (%s) is applied to %s in a training loop: each rank trains its own copy, nothing is synchronised. To "
-            "train one model on all ranks, change one line: %s; or use tnt.Model and its fit",
+            "an optimizer (%s) is applied to %s outside of a tnt.Model: each rank trains its own copy, nothing is "
+            "synchronised. To train one model on all ranks, wrap it by tnt.Model(model) and call its fit; or, in a loop of "
+            "your own, change one line: %s",
             name,
             _listed(variables),
             TWO_LINES,

@@ -20,6 +20,9 @@ MAX_JOB_RANKS = 4096
 """Of all machines."""
 LONGEST_GRACE = 86400.0
 """Seconds of a day."""
+COMMANDS = ("doctor", "status", "explain", "verify", "simulate", "horovodrun")
+HABITS = {"-np": "-n", "--nproc_per_node": "--devices-per-node", "--nproc-per-node": "--devices-per-node"}
+"""Options as mpirun and torchrun spell them."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -47,8 +50,7 @@ def launcher_parser() -> argparse.ArgumentParser:
     """The parser of everything before `--`."""
     parser = Parser(
         prog="tarantella",
-        usage="tarantella -n N [options] -- SCRIPT [args...]\n       tarantella "
-        "doctor|status|explain|verify|simulate|horovodrun --help",
+        usage=f"tarantella -n N [options] -- SCRIPT [args...]\n       tarantella {'|'.join(COMMANDS)} --help",
         description="Starts N ranks of SCRIPT, on this node or on several hosts, and ends them together when one fails. SCRIPT "
         "is a .py file or another program, or what may follow `python`: -m MODULE, -c TEXT, or - for standard input.",
         allow_abbrev=False,
@@ -73,8 +75,8 @@ def _add_placement(parser: argparse.ArgumentParser) -> None:
         dest="ranks",
         metavar="N",
         type=rank_count,
-        help=f"number of ranks to start, {MAX_RANKS} on a machine and {MAX_JOB_RANKS} in all; without, one for each GPU "
-        "of this node, or one",
+        help=f"number of ranks to start, {MAX_RANKS} on a machine and {MAX_JOB_RANKS} in all (also -np); without, one for each "
+        "GPU of this node, or one",
     )
     add(
         "--devices-per-node",
@@ -83,7 +85,7 @@ def _add_placement(parser: argparse.ArgumentParser) -> None:
         dest="per_node",
         metavar="N",
         type=rank_count_of_machine,
-        help="number of ranks on each host, in place of -n and of what the hostfile says",
+        help="number of ranks on each host, in place of -n and of what the hostfile says (also --nproc-per-node)",
     )
     add(
         "--hostfile",

@@ -7,6 +7,7 @@ be printed N times, or not at all.
 from __future__ import annotations
 
 import argparse
+import difflib
 import enum
 import os
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from tarantella import settings
 from tarantella.errors import InvalidArgumentError
 from tarantella.launcher.base.errors import UsageError
 from tarantella.launcher.base.text import counted
-from tarantella.launcher.command_line.arguments import MAX_JOB_RANKS, MAX_RANKS, launcher_parser
+from tarantella.launcher.command_line.arguments import COMMANDS, HABITS, MAX_JOB_RANKS, MAX_RANKS, launcher_parser
 from tarantella.launcher.command_line.command import EXAMPLE, MODULE_EXAMPLE, Command, parse_command
 from tarantella.launcher.command_line.devices import visible_gpus
 from tarantella.launcher.command_line.hosts import Host, all_here, assign_ranks, read_hostfile, read_hosts, slots
@@ -97,16 +98,9 @@ class Options:
 def parse(argv: Sequence[str]) -> Options | Cleanup:
     """Checks a command line. Raises UsageError; SystemExit for --help and --version."""
     before, dashes, after = split(argv)
-    given, extra = launcher_parser().parse_known_args(before)
-    if extra and extra[0] in ("-m", "-"):
-        example = MODULE_EXAMPLE if extra[0] == "-m" else "tarantella -n 4 -- - < train.py"
-        raise UsageError(f"{extra[0]!r}: put `--` before it, as in {example}")
-    if extra and extra[0].startswith("-"):
-        raise UsageError(f"unknown option {extra[0]!r} (options go before `--`; see tarantella --help)")
-    if extra and not dashes:
-        raise UsageError(f"{extra[0]!r} is no option: put `--` before the script, as in {EXAMPLE}")
+    given, extra = launcher_parser().parse_known_args(list(map(_usual, before)))
     if extra:
-        raise UsageError(f"unexpected word {extra[0]!r} before `--`")
+        raise UsageError(_why_not(extra[0], before[0], dashes))
     hosts = _hosts(given)
     by_mpirun = bool(given.mpirun) or not all_here(hosts)
     if given.cleanup:
@@ -153,6 +147,27 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         prefix=not given.no_prefix,
         grace=given.grace,
     )
+
+
+def _why_not(word: str, first: str, dashes: bool) -> str:
+    """What is wrong with the first word before `--` that is no option. first: of all words."""
+    if word in ("-m", "-"):
+        example = MODULE_EXAMPLE if word == "-m" else "tarantella -n 4 -- - < train.py"
+        return f"{word!r}: put `--` before it, as in {example}"
+    if word.startswith("-"):
+        return f"unknown option {word!r} (options go before `--`; see tarantella --help)"
+    if dashes:
+        return f"unexpected word {word!r} before `--`"
+    meant = difflib.get_close_matches(first, COMMANDS, n=1)
+    if meant and not os.path.exists(first):
+        return f"unknown command {first!r}: did you mean tarantella {meant[0]}?"
+    return f"{word!r} is no option: put `--` before the script, as in {EXAMPLE}"
+
+
+def _usual(word: str) -> str:
+    """An option as the parser spells it."""
+    option, equals, value = word.partition("=")
+    return HABITS.get(option, option) + equals + value
 
 
 def _pin(given: argparse.Namespace) -> Pin | None:

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from tarantella import horovod_name, interrupts, reporting, tensorflow_import, trackers
+from tarantella import first_gradient, horovod_name, interrupts, reporting, tensorflow_import, trackers
 from tarantella.launcher.base.signals import ASKING, ENDING
 from tarantella.launcher.start import main_program
 
@@ -77,6 +77,7 @@ class ForkedRank(BaseException):
         horovod_name.install()
         trackers.install()
         interrupts.install()
+        first_gradient.install()
         reporting.install(only_if_leader=True)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._signals)
         main_program.run(self._program, self._source)

@@ -46,6 +46,8 @@ class JobResult:
     """The rank whose failure was the first."""
     error: str = ""
     """The exception that ended its script, and the step, if it was an exception of its own."""
+    trained_alone: bool = False
+    """Whether each rank has trained for itself, as it would after a restart."""
 
 
 @dataclass(frozen=True)

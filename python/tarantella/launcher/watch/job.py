@@ -27,7 +27,7 @@ from tarantella.launcher.start.rendezvous import ExitNotices, Refusal
 from tarantella.launcher.start.results import JobResult, RankExit, first_failure, read_report
 from tarantella.launcher.watch import supervision
 from tarantella.launcher.watch.circle_watch import CircleWatch
-from tarantella.launcher.watch.joining import JoinWatch
+from tarantella.launcher.watch.joining import TRAINED_ALONE, JoinWatch
 
 CANNOT_START = 126
 TAIL_LINES = 100
@@ -134,7 +134,7 @@ class Job:
                     self._wait_for_events()
             finally:
                 self._kill_all()
-            warning = self._joining.last_warning()
+            warning, alone = self._joining.last_warning(), self._joining.trained_alone()
             hint = self._joining.hint({rank.rank: rank.pid for rank in self._exits})
             self._joining.close()
             if self._refusal:
@@ -147,6 +147,8 @@ class Job:
             supervision.end_adopted()
         if result.code == 0 and warning is not None:
             self._console.message(warning)
+            if alone:
+                result = JobResult(TRAINED_ALONE, warning, trained_alone=True)
         if result.code != 0 and hint is not None and not self._interrupted:
             self._console.message(hint)
         self._console.drain()  # signals have their handlers of before, so Ctrl-C ends this

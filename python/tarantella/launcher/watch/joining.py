@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from tarantella.environment import join_address
+from tarantella.first_gradient import NOTICE as TRAINS
+from tarantella.installation import page
 from tarantella.launcher.base import mark
 from tarantella.launcher.base.local_server import CREDENTIALS
 from tarantella.launcher.base.text import counted
@@ -25,9 +27,11 @@ INTERVAL = 1.0
 TICKS = os.sysconf("SC_CLK_TCK")
 
 REMEDY = (
-    "Wrap the model with tnt.Model(model), or call what your loop needs (docs/custom-loops.md); "
+    f"Wrap the model with tnt.Model(model), or call what your loop needs ({page('custom-loops.md')}); "
     "a script that needs no other ranks is started without tarantella"
 )
+TRAINED_ALONE = 1
+"""The exit code of a job in which each rank has trained, and none has joined."""
 
 
 class JoinWatch:
@@ -40,6 +44,8 @@ class JoinWatch:
         self._selector = selector
         self._next_look = time.monotonic() + INTERVAL
         self._said = ranks < 2
+        self._joined = False
+        self._trained = False
         self._processes: dict[int, int] = {}  # the first one that has joined as each rank
         self._socket: socket.socket | None = None
         if self._said:
@@ -79,12 +85,22 @@ class JoinWatch:
     def last_warning(self) -> str | None:
         """The warning when all ranks have ended well; None mostly."""
         self._on_notice()  # the last ones may not have been read
+        if self.trained_alone():
+            return (
+                f"wrap the model with tnt.Model(model): each of the {counted(self._ranks, 'rank')} has trained a model of its "
+                f"own, and nothing was synchronised, so the job has failed (exit code {TRAINED_ALONE}). A loop of your own "
+                f"calls what {page('custom-loops.md')} shows; a script that needs no other ranks is started without tarantella"
+            )
         if self._said or self._has_joined():
             return None
         return (
             f"warning: no rank has joined the job: the program ran {self._ranks} times, each rank alone, and nothing was "
             f"synchronised. {REMEDY}"
         )
+
+    def trained_alone(self) -> bool:
+        """Whether ranks have trained, and none has joined the others."""
+        return self._trained and not self._joined and not self._has_joined()
 
     def hint(self, pids: Mapping[int, int]) -> str | None:
         """The hint beside the error of a failed job; None mostly. pids: the process that was started for each rank."""
@@ -107,7 +123,10 @@ class JoinWatch:
             process, uid, _ = CREDENTIALS.unpack(about[0][2])
             if uid != os.geteuid():
                 continue
-            self._said = True
+            if notice == TRAINS:
+                self._trained = True
+                continue
+            self._said = self._joined = True
             if notice.isdigit():
                 self._processes.setdefault(int(notice), process)
 

@@ -144,8 +144,7 @@ class MpiJob:
             self._copy_output(selector, output)
             if out is not None:
                 out.finish()
-            if self._notices is not None:
-                self._console.write(STDERR, self._notices.rest())
+            self._finish_notices(code)
             mpirun.stderr.close()
         self._console.drain()
         if self._interrupted:
@@ -179,6 +178,19 @@ class MpiJob:
         if not self._failed and FAILURE.search(text):
             self._failed = True
             self._end_soon()
+
+    def _finish_notices(self, code: int) -> None:
+        """The last output, and one line of ours after mpirun's pages if no rank was started, as on hosts out of reach."""
+        if self._notices is None:
+            return
+        self._console.write(STDERR, self._notices.rest())
+        ended = code == 0 or self._interrupted or self._given_up
+        if not ended and self._notices.none_started:
+            self._reason = f"mpirun has started no rank (it returned {code})"
+            self._console.message(
+                f"{self._reason}: each host must let you in by `ssh HOST true` without a password, and have this Python and "
+                "MPI under the same path (`tarantella doctor` with the same hosts checks that)"
+            )
 
     def _all_ended_well(self) -> bool:
         return self._notices is not None and self._notices.all_ended and not self._failed

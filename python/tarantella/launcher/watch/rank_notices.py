@@ -55,6 +55,10 @@ class RankNotices:
         return self._known[b"started"] >= self._expected
 
     @property
+    def none_started(self) -> bool:
+        return not self._known[b"started"]
+
+    @property
     def all_ended(self) -> bool:
         """Whether all ranks have ended well."""
         return self._known[b"ended"] >= self._expected

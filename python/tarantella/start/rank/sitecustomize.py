@@ -1,4 +1,4 @@
-"""The interpreter of a rank runs this before its script: an interrupt is silent from then on.
+"""The interpreter of a rank runs this before its script: an interrupt is silent from then on, and a first gradient is told.
 
 Else Ctrl-C in the seconds of TensorFlow's import would show its frames. The launcher puts this folder first into PYTHONPATH. It
 is taken out again here, and the `sitecustomize` of the environment, which this one has hidden, is imported. An interpreter that
@@ -25,11 +25,12 @@ os.environ["PYTHONPATH"] = os.pathsep.join(_not_here(os.environ.get("PYTHONPATH"
 if not os.environ["PYTHONPATH"]:
     del os.environ["PYTHONPATH"]
 
-_interrupts = os.path.join(_folder, os.pardir, os.pardir, "interrupts.py")
-_names: dict[str, Any] = {"__name__": "interrupts"}
-with open(_interrupts, "rb") as _file:
-    exec(compile(_file.read(), _interrupts, "exec"), _names)
-_names["install"]()
+for _name in ("interrupts", "first_gradient"):
+    _path = os.path.join(_folder, os.pardir, os.pardir, f"{_name}.py")
+    _names: dict[str, Any] = {"__name__": _name}
+    with open(_path, "rb") as _file:
+        exec(compile(_file.read(), _path, "exec"), _names)
+    _names["install"]()
 
 del sys.modules[__name__]
 try:

@@ -175,9 +175,7 @@ def test_a_scalar_beside_samples_is_named():
     def with_scalars(x):
         return {"a": x, "scale": tf.constant(0.5)}, (x, tf.constant(0))
 
-    with pytest.raises(
-        ValueError, match=r"has a scalar, element\[0\]\['scale'\], element\[1\]\[1\], beside tensors with an axis"
-    ):
+    with pytest.raises(ValueError, match=r"has a scalar, element\[0\]\['scale'\], element\[1\]\[1\], beside tensors with axes"):
         split.check_batched(numbers(12).batch(4).map(with_scalars).element_spec)
     with pytest.raises(ValueError, match="is not batched"):
         split.check_batched(numbers(12).map(with_scalars).element_spec)

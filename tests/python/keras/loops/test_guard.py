@@ -75,5 +75,6 @@ def test_a_script_that_only_imports_the_package_is_warned():
                 loss = tf.reduce_sum(model(tf.ones([3, 2])))
             optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
     """
-    said = run_ranks(2, script, timeout=30).good().stderr
-    assert said.count("nothing is synchronised") == 1, said
+    result = run_ranks(2, script, timeout=30)
+    assert result.stderr.count("nothing is synchronised") == 1, result.stderr
+    assert result.code == 1 and "each of the 2 ranks has trained a model of its own" in result.stderr

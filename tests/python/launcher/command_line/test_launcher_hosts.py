@@ -355,4 +355,16 @@ def test_all_that_mpirun_says_arrives(here):
     result = here.run("--hosts", "a,b", "--mpirun", "./mpirun", "--", here.script(""))
     assert result.returncode == 3
     said = [f"{number} tarantella: rank 1 is what the script says" for number in range(3000)]
-    assert result.stderr.splitlines()[1:] == said
+    assert result.stderr.splitlines()[1:-1] == said
+    assert result.stderr.splitlines()[-1].startswith("tarantella: mpirun has started no rank (it returned 3)")
+
+
+@pytest.mark.skipif(not shutil.which("mpirun.openmpi"), reason="needs Open MPI")
+def test_hosts_that_cannot_be_reached_end_with_one_line_of_ours(here):
+    mpirun = "mpirun.openmpi"
+    result = here.run("--hosts", "no-such-host.invalid", "--mpirun", mpirun, "--", here.script("", "by_mpirun.py"))
+    assert result.returncode != 0
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith("tarantella: mpirun has started no rank (it returned ") and "without a password" in last, (
+        result.stderr
+    )

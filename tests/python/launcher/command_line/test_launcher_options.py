@@ -41,6 +41,9 @@ def shown(result: subprocess.CompletedProcess[str]) -> tuple[dict[str, str], lis
         ("-n 2", f"no script to run: put it after `--`, {EXAMPLE}"),
         ("-n 2 --", f"no script to run: put it after `--`, {EXAMPLE}"),
         ("-n 2 rank.py", f"'rank.py' is no option: put `--` before the script, {EXAMPLE}"),
+        ("stauts", "unknown command 'stauts': did you mean tarantella status?"),
+        ("explian records --calls 3", "unknown command 'explian': did you mean tarantella explain?"),
+        ("-np 0 -- rank.py", "-n: must be a whole number from 1 to 4096, not '0'"),
         ("-n 2 word -- rank.py", "unexpected word 'word' before `--`"),
         ("-n 2 --outputs -- rank.py", "unknown option '--outputs' (options go before `--`; see tarantella --help)"),
         ("-n 2 -- none.py", "script 'none.py' does not exist"),
@@ -106,6 +109,14 @@ def test_what_makes_no_sense_is_refused_in_one_line(here, words, message):
     result = here.run(*words.split())
     assert (result.returncode, result.stdout, result.stderr) == (2, "", f"tarantella: {message}\n")
     assert not (here.folder / "started").exists()
+
+
+@pytest.mark.parametrize("words", ["-np 2", "--nproc_per_node 2", "--nproc-per-node=2"])
+def test_options_as_other_launchers_spell_them(here, words):
+    here.script("")
+    result = here.run(*words.split(), "--dry-run", "--", "rank.py", "-np", "3")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("TNT_SIZE=2") >= 2 and "rank.py -np 3" in result.stdout, result.stdout
 
 
 def test_options_become_variables(here):

@@ -40,6 +40,36 @@ def test_a_script_that_never_joins_is_warned_of_once(here, text):
     assert "tnt.Model(model)" in line
 
 
+TRAINS = """
+import tensorflow as tf
+weight = tf.Variable(1.0)
+with tf.GradientTape() as tape:
+    loss = weight * weight
+tape.gradient(loss, weight)
+"""
+FITS = """
+import keras, numpy as np
+model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(np.ones((8, 2)), np.ones((8, 1)), verbose=0)
+"""
+
+
+@pytest.mark.parametrize("text", [TRAINS, FITS], ids=["loop", "fit"])
+def test_a_training_that_never_joins_fails(here, text):
+    result = here.run("-n", 2, "--max-restarts", 1, "--", program(here, text))
+    assert result.returncode == 1, result.stderr
+    (line,) = [line for line in result.stderr.splitlines() if "has trained" in line or "restart" in line]
+    assert line.startswith("tarantella: wrap the model with tnt.Model(model): each of the 2 ranks has trained a model of its")
+
+
+def test_a_training_that_joins_or_is_alone_does_not_fail(here):
+    joins = TRAINS + "import tarantella as tnt\ntnt.barrier()\n"
+    for ranks, text in ((2, joins), (1, TRAINS)):
+        result = here.run("-n", ranks, "--", program(here, text))
+        assert result.returncode == 0 and "tnt.Model" not in result.stderr, result.stderr
+
+
 def test_no_warning_where_all_is_well(here):
     assert warnings(here.run("-n", 2, "--", program(here, JOINS))) == []
     assert warnings(here.run("-n", 1, "--", program(here, LONE))) == []
@@ -142,9 +172,11 @@ def test_long_computing_is_warned_of_before_the_end(selector, monkeypatch):
 def test_a_notice_that_was_not_read_yet_counts(selector):
     watch = JoinWatch(2, selector)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as rank:
+        rank.sendto(joining.TRAINS, join_address(mark.own_mark()))
+        assert "tnt.Model(model)" in str(watch.last_warning()) and watch.trained_alone()
         rank.sendto(b"nonsense", join_address(mark.own_mark()))
         rank.sendto(b"1", join_address(mark.own_mark()))
-    assert watch.last_warning() is None
+    assert watch.last_warning() is None and not watch.trained_alone()
     assert watch.hint({0: 1, 1: os.getpid()}) is None
     assert f"process {os.getpid()} had joined as rank 1, and was started by the script (process 1)" in str(watch.hint({1: 1}))
     watch.close()

@@ -116,6 +116,8 @@ def not_available() -> dict[str, list[str]]:
         "micro-batch size is 0": raised(compiled().fit, dataset, tnt_micro_batch_size=0),
         "training data: the dataset is empty": raised(compiled().fit, dataset.take(0)),
         "not batched": raised(compiled().fit, tf.data.Dataset.range(9).map(lambda i: (i, i))),
+        "a sample": raised(compiled().fit, dataset.unbatch()),
+        "a sample, one label": raised(compiled().fit, dataset.unbatch().map(lambda a, b: (a, b[0]))),
         "OptionalSpec": raised(compiled().fit, dataset.map(lambda a, b: (a, tf.experimental.Optional.from_value(b)))),
     }
 

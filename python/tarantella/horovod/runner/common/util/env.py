@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from tarantella import variables
+from tarantella.installation import page
 
 _NAMES = (
     (variables.RANK, variables.SIZE),
@@ -24,4 +25,4 @@ def get_env_rank_and_size() -> tuple[int, int]:
 
 
 def __getattr__(name: str) -> Any:
-    raise AttributeError(f"horovod.runner.common.util.env.{name}: not offered by Tarantella (docs/horovod.md)")
+    raise AttributeError(f"horovod.runner.common.util.env.{name}: not offered by Tarantella ({page('horovod.md')})")

@@ -1,0 +1,69 @@
+"""The notice of a rank that it trains: its launcher then knows what it means if no rank ever joins the job.
+
+A script that knows nothing of Tarantella trains one model on each rank, and nothing is synchronised. A gradient of TensorFlow's
+tape tells a training, `fit` included, from a script that only prints or predicts.
+
+Nothing of this package is imported here: a rank's interpreter runs this file when it starts (`start/rank/sitecustomize.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.abc
+import importlib.util
+import os
+import socket
+import sys
+from typing import Any
+
+NOTICE = b"trains"
+"""The datagram to the launcher's socket for joining."""
+
+
+def install() -> None:
+    """Sends the notice before the first gradient of this process, a rank of our launcher, and only once."""
+    if "tensorflow" in sys.modules:
+        _watch(sys.modules["tensorflow"])
+    else:
+        sys.meta_path.insert(0, _AfterTensorFlow())
+
+
+def _watch(tf: Any) -> None:
+    original = tf.GradientTape.gradient
+
+    @functools.wraps(original)
+    def gradient(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if tf.GradientTape.gradient is gradient:
+            tf.GradientTape.gradient = original
+        _tell()
+        return original(self, *args, **kwargs)
+
+    tf.GradientTape.gradient = gradient
+
+
+@functools.cache
+def _tell() -> None:
+    address = f"\0tarantella-joined-{os.environ.get('TNT_INTERNAL_LAUNCHER', '')}"  # as environment.join_address
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notice, contextlib.suppress(OSError):  # nobody listens
+        notice.sendto(NOTICE, socket.MSG_DONTWAIT, address)
+
+
+class _AfterTensorFlow(importlib.abc.MetaPathFinder):
+    """Lets the other finders import TensorFlow, then watches it."""
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        if name != "tensorflow":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        run = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            run(module)
+            _watch(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec

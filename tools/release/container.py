@@ -1,0 +1,111 @@
+"""Runs the steps of packaging/Containerfile in a fresh Debian, without a container program: `tools/container`.
+
+Each stage is a folder that debootstrap fills, and each RUN is a chroot into it. So what the file says is tried where there is
+neither podman nor docker. It needs root, debootstrap and a network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from release.environments import ROOT
+
+FILE = ROOT / "packaging/Containerfile"
+RELEASES = {"debian:12": "bookworm"}
+OF_THIS_MACHINE = ("etc/resolv.conf", "etc/hosts", "etc/apt/apt.conf.d", "etc/pip.conf", "etc/ssl/certs")
+"""The ways to the network, which a container program would give the steps, too."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser("tools/container", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--folder", type=Path, default=ROOT / "build/container", help="for the file systems (default: %(default)s)"
+    )
+    folder = parser.parse_args().folder.absolute()
+    if os.geteuid() != 0 or shutil.which("debootstrap") is None:
+        print("tools/container: needs root, and debootstrap (Debian: debootstrap)", file=sys.stderr)
+        return 2
+    try:
+        build(FILE.read_text(), folder)
+    except subprocess.CalledProcessError as error:
+        print(f"tools/container: failed: {' '.join(map(str, error.cmd))}", file=sys.stderr)
+        return 1
+    print(f"tools/container: all steps of {FILE.relative_to(ROOT)} have run, in {folder}")
+    return 0
+
+
+def steps(text: str) -> Iterator[tuple[str, str]]:
+    """Instruction and arguments of each step of a Containerfile."""
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    for line in re.sub(r"\\\n\s*", "", "\n".join(lines)).splitlines():
+        if line.strip():
+            instruction, _, arguments = line.strip().partition(" ")
+            yield instruction.upper(), arguments.strip()
+
+
+def build(text: str, folder: Path) -> None:
+    """Runs all steps. Raises CalledProcessError."""
+    stages: dict[str, Path] = {}
+    root, environment = folder, {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    for instruction, arguments in steps(text):
+        print(f"tools/container: {instruction} {arguments}", flush=True)
+        if instruction == "FROM":
+            image, *name = re.split(r"\s+AS\s+", arguments, flags=re.IGNORECASE)
+            root = stages[name[0] if name else ""] = folder / f"stage{len(stages)}"
+            _unpack(image, folder, root)
+        elif instruction == "RUN":
+            _run(root, arguments, environment)
+        elif instruction == "COPY":
+            _copy(arguments, stages, root)
+        elif instruction == "ENV":
+            environment |= dict([arguments.split("=", 1)])
+        elif instruction != "CMD":
+            raise ValueError(f"{FILE}: {instruction} is not known here")
+
+
+def _unpack(image: str, folder: Path, root: Path) -> None:
+    base = folder / RELEASES[image]
+    if not (base / "bin").exists():
+        base.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["debootstrap", "--variant=minbase", RELEASES[image], base], check=True, stdout=subprocess.DEVNULL)
+    if root.exists():
+        shutil.rmtree(root)
+    subprocess.run(["cp", "-a", base, root], check=True)
+
+
+def _run(root: Path, command: str, environment: Mapping[str, str]) -> None:
+    """With /proc, in namespaces of its own, so that nothing of it stays mounted and no process stays."""
+    for name in OF_THIS_MACHINE:  # before each step: packages make their own
+        if Path("/", name).exists():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["cp", "-aLT", "--remove-destination", f"/{name}", root / name], check=True)
+    inside = f'mount -t proc proc {root}/proc && mount --rbind /dev {root}/dev && exec chroot {root} /bin/sh -c "$0"'
+    words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", inside, command]
+    inherited = {name: value for name, value in os.environ.items() if name != "PIP_FIND_LINKS" and not name.startswith("TNT_")}
+    subprocess.run(words, check=True, env={**inherited, "DEBIAN_FRONTEND": "noninteractive", **environment})
+
+
+def _copy(arguments: str, stages: Mapping[str, Path], root: Path) -> None:
+    """`SOURCE TARGET` of this checkout, without what git ignores, or `--from=STAGE SOURCE TARGET`."""
+    *options, source, target = arguments.split()
+    to = root / target.lstrip("/")
+    to.mkdir(parents=True, exist_ok=True)
+    if options:
+        stage = stages[options[0].removeprefix("--from=")]
+        subprocess.run(["cp", "-aT", stage / source.lstrip("/"), to], check=True)
+        return
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout
+    subprocess.run(["tar", "-c", "--null", "-T", "-", "-f", to / ".tar"], cwd=ROOT, check=True, input=listed)
+    subprocess.run(["tar", "-x", "-f", ".tar"], cwd=to, check=True)
+    (to / ".tar").unlink()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
