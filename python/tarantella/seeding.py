@@ -9,6 +9,9 @@ import secrets
 
 from tarantella import environment, mpi, variables
 
+SPREAD = 0x9E3779B1  # 2**32 over the golden ratio: its multiples are far from each other (Knuth's multiplicative hashing)
+"""By it one seed is derived from another."""
+
 
 def agreed_seed() -> int:
     """A random number that is the same on all ranks of the job, however often it is started again, and another in the next job.

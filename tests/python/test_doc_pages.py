@@ -133,7 +133,7 @@ def test_names_of_the_package_exist(page: Path) -> None:
 
 # --------------------------------------------------------------------------------------------------------------- flags
 
-LAUNCHER = [*ROOT.glob("python/tarantella/launcher/*.py")]
+LAUNCHER = [*ROOT.glob("python/tarantella/launcher/**/*.py")]
 SIMULATE = [*ROOT.glob("python/tarantella/scaling/*.py")]
 VERIFY = [*LAUNCHER, *ROOT.glob("python/tarantella/verify/*.py")]
 INSPECTION = [*LAUNCHER, *ROOT.glob("python/tarantella/inspection/*.py")]

@@ -49,7 +49,7 @@ def _waits(rank: Told) -> str:
     return named_ranks(rank["waits_for"]) if rank.get("waits_for") else "-"
 
 
-def of_job(job: Told) -> list[str]:
+def job_lines(job: Told) -> list[str]:
     """Lines of text: the job, then each rank as a sentence."""
     return [title(job), *(f"  {_sentence(job, rank)}" for rank in job["members"])]
 

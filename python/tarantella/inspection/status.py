@@ -64,7 +64,7 @@ def _show(job: dict[str, Any]) -> None:
     print(lines.title(job))
     members = [rank["rank"] for rank in job["members"]]
     if not _show_table(job):
-        print("\n".join(lines.of_job(job)[1:]))
+        print("\n".join(lines.job_lines(job)[1:]))
     missing = [rank for rank in range(job["ranks"]) if rank not in members]
     if missing:
         print(f"{named_ranks(missing)}: not on this host; run `tarantella status` there")

@@ -167,7 +167,7 @@ def _pipeline_table(step: PipelineStep, platform: Path, name: str, curve: Sequen
     ]
     lines += [
         f"{p.ranks:6d} {p.stages:7d} {p.micro_batches:14d} {p.step * 1e3:10.2f} {p.messages * 1e3:12.2f} {p.bubble:8.1%} "
-        f"{p.of_schedule:12.1%} {p.speed_up:9.2f} {p.efficiency:11.1%}"
+        f"{p.schedule_bubble:12.1%} {p.speed_up:9.2f} {p.efficiency:11.1%}"
         for p in curve
     ]
     return "\n".join(lines) + "\n"

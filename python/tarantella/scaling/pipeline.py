@@ -23,7 +23,7 @@ class PipelinePrediction:
     """The step would be shorter by this if messages took no time."""
     bubble: float
     """The part of the ranks' time in which they wait, messages included."""
-    of_schedule: float
+    schedule_bubble: float
     """The bubble if messages took no time and a backward pass took as long as a forward pass."""
     speed_up: float
     efficiency: float
@@ -55,11 +55,11 @@ def _predict(step: PipelineStep, machine: Machine, table: Schedule) -> PipelineP
         ranks = table.rank_of(sender.stage), table.rank_of(receiver.stage)
         return model.message(machine, *ranks, step.message) if ranks[0] != ranks[1] else 0.0
 
-    def of_tasks(begin: dict[Task, float]) -> float:
+    def last_end(begin: dict[Task, float]) -> float:
         return max(time + length(task) for task, time in begin.items())
 
-    with_messages = of_tasks(begins(table.rows, table.stages, length, delay))
-    without = of_tasks(begins(table.rows, table.stages, length))
+    with_messages = last_end(begins(table.rows, table.stages, length, delay))
+    without = last_end(begins(table.rows, table.stages, length))
     busy = table.micro_batches * (sum(step.forward) + sum(step.backward))
     speed_up = (busy + step.rest) / (with_messages + step.rest)
     return PipelinePrediction(
@@ -69,7 +69,7 @@ def _predict(step: PipelineStep, machine: Machine, table: Schedule) -> PipelineP
         step=with_messages + step.rest,
         messages=with_messages - without,
         bubble=1 - busy / with_messages / table.ranks,
-        of_schedule=table.bubble,
+        schedule_bubble=table.bubble,
         speed_up=speed_up,
         efficiency=speed_up / table.ranks,
     )

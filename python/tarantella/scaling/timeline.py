@@ -65,7 +65,7 @@ def step_in(file: Path, events: list[dict[str, Any]]) -> Step:
     """As `read_step`, of the events that were read from the file."""
     tracks = track_names(events)
     ranks = len({e.get("pid") for e in events if e.get("name") == "process_name"})
-    steps = sorted((e["ts"], e["ts"] + e.get("dur", 0)) for e in events if _of_rank_0(e, tracks) == "step")
+    steps = sorted((e["ts"], e["ts"] + e.get("dur", 0)) for e in events if _rank_0_track(e, tracks) == "step")
     buckets = [e for e in events if e.get("pid") == 0 and "bucket" in e.get("args", {})]
     if not steps:
         raise TimelineError(
@@ -101,7 +101,7 @@ def track_names(events: list[dict[str, Any]]) -> dict[tuple[Any, Any], str]:
     return {(e.get("pid"), e.get("tid")): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
 
 
-def _of_rank_0(event: dict[str, Any], tracks: dict[tuple[Any, Any], str]) -> str | None:
+def _rank_0_track(event: dict[str, Any], tracks: dict[tuple[Any, Any], str]) -> str | None:
     is_span = event.get("pid") == 0 and event.get("ph") == "X"
     return tracks.get((event.get("pid"), event.get("tid"))) if is_span else None
 

@@ -96,14 +96,14 @@ def read(path: Path) -> Fingerprints:
 def first_difference(one: Fingerprints, other: Fingerprints) -> Difference | None:
     """None if all bits are equal."""
     for number, training in one.trainings.items():
-        found = _of_beginning(number, training, other.trainings.get(number))
+        found = _beginning_difference(number, training, other.trainings.get(number))
         if found is not None:
             return found
     others = other.events()
     for place, event in one.events().items():
         if place not in others:
             return Difference(place, "course", "only the first of them was there")
-        found = _of_event(place, event, others[place], one.trainings[place.training])
+        found = _event_difference(place, event, others[place], one.trainings[place.training])
         if found is not None:
             return found
     more = next((place for place in others if place not in one.events()), None)
@@ -139,7 +139,7 @@ def _order(place: Position) -> tuple[float, ...]:
     return place.training, end if place.epoch is None else place.epoch, end if place.step is None else place.step
 
 
-def _of_beginning(number: int, mine: dict[str, Any], its: dict[str, Any] | None) -> Difference | None:
+def _beginning_difference(number: int, mine: dict[str, Any], its: dict[str, Any] | None) -> Difference | None:
     place = Position(number)
     if its is None:
         return Difference(place, "course", "only the first of them was there")
@@ -149,7 +149,9 @@ def _of_beginning(number: int, mine: dict[str, Any], its: dict[str, Any] | None)
     return None if index is None else Difference(place, "initial weight", mine["weights"][index])
 
 
-def _of_event(place: Position, mine: dict[str, Any], its: dict[str, Any], training: dict[str, Any]) -> Difference | None:
+def _event_difference(
+    place: Position, mine: dict[str, Any], its: dict[str, Any], training: dict[str, Any]
+) -> Difference | None:
     variables = training["variables"]
     if place.step is not None:
         in_buckets = sorted(range(len(variables)), key=lambda i: (variables[i]["bucket"] or 0, i))

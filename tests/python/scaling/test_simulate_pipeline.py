@@ -89,9 +89,9 @@ def test_equal_stages_have_the_schedule_s_bubble(ranks, groups, each, name):
     step = PipelineStep(1, 1, (1e-3,), (1e-3,), 1 << 20, 0.0, 1.0, 0.0)
     micro_batches = groups * ranks
     (found,) = predict_pipeline(step, FREE, name, [ranks], micro_batches, each)
-    assert found.bubble == pytest.approx(found.of_schedule)
-    assert found.of_schedule == pytest.approx((ranks - 1) / (micro_batches * each + ranks - 1))
-    assert found.speed_up == pytest.approx(ranks * (1 - found.of_schedule))
+    assert found.bubble == pytest.approx(found.schedule_bubble)
+    assert found.schedule_bubble == pytest.approx((ranks - 1) / (micro_batches * each + ranks - 1))
+    assert found.speed_up == pytest.approx(ranks * (1 - found.schedule_bubble))
 
 
 def test_messages_cost_what_the_machine_says():

@@ -49,12 +49,12 @@ def install() -> None:
     if runtime.get_size() == 1:
         return
     for owner, name in adapter.writing_functions():
-        setattr(owner, name, _of_keras(getattr(owner, name)))
+        setattr(owner, name, _keras_writer(getattr(owner, name)))
     for owner, name in ((tf.train.CheckpointManager, "save"), (tf.train.Checkpoint, "save"), (tf.train.Checkpoint, "write")):
-        setattr(owner, name, _of_tensorflow(getattr(owner, name)))
+        setattr(owner, name, _tensorflow_writer(getattr(owner, name)))
 
 
-def _of_keras(original: Callable[..., Any]) -> Callable[..., Any]:
+def _keras_writer(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def write(model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
         if files.is_writing() or not isinstance(filepath, (str, os.PathLike)):
@@ -76,7 +76,7 @@ def _of_keras(original: Callable[..., Any]) -> Callable[..., Any]:
     return write
 
 
-def _of_tensorflow(original: Callable[..., Any]) -> Callable[..., Any]:
+def _tensorflow_writer(original: Callable[..., Any]) -> Callable[..., Any]:
     """Its managers know the files that they wrote: each rank writes, one after another, where ranks meet."""
 
     @functools.wraps(original)

@@ -90,7 +90,7 @@ class Groups:
         return part
 
 
-def of_shard(shard: int, shards: int, groups: Number, one_size: bool) -> Groups:
+def shard_groups(shard: int, shards: int, groups: Number, one_size: bool) -> Groups:
     """The groups of a shard; one that has none gets the first, which does not count.
 
     Args:

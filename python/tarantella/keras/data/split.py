@@ -197,7 +197,7 @@ def own_shards(batch: Any, division: Division, one_size: bool = False) -> tuple[
     heads = {name: head for name, tensor in named(batch).items() if (head := _head(tensor)) is not None}
     of_batch = {SAMPLES: total, **{name: fingerprint(head) for name, head in heads.items()}}
     in_each = 1 if one_size else total // groups
-    own = [rows.of_shard(shard, division.shards, groups, one_size) for shard in division.own]
+    own = [rows.shard_groups(shard, division.shards, groups, one_size) for shard in division.own]
     return tuple((tf.nest.map_structure(one.of, batch), (one.count * in_each, total, of_batch)) for one in own)
 
 

@@ -72,17 +72,17 @@ class LoopReduction:
             return gradients.reduce(grads, variables, weight, reducers(), keeps_rows=adapter.repeated_rows_matter())
         if self._given is None and self._samples is None:
             return grads
-        return [None if g is None else _of_one_rank(g, weight) for g in grads]
+        return [None if g is None else _weighted(g, weight) for g in grads]
 
     def all_true(self, flag: tf.Tensor) -> tf.Tensor:
         """Whether the flag is true on all ranks. Collective."""
         return collectives.all_true(flag)
 
 
-def _of_one_rank(gradient: Any, weight: tf.Tensor) -> Any:
+def _weighted(gradient: Any, weight: tf.Tensor) -> Any:
     """The sum as several ranks would have it; a sparse gradient stays one."""
     if isinstance(gradient, tf.IndexedSlices):
-        return tf.IndexedSlices(_of_one_rank(gradient.values, weight), gradient.indices, gradient.dense_shape)
+        return tf.IndexedSlices(_weighted(gradient.values, weight), gradient.indices, gradient.dense_shape)
     return gradients.weighted(gradient, weight)
 
 

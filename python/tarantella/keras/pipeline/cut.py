@@ -43,17 +43,17 @@ class Cut:
     masked: tuple[bool, ...]
     losses: LayerLosses
 
-    def of_kind(self, kind: Kind) -> list[Crossing]:
+    def crossings_of_kind(self, kind: Kind) -> list[Crossing]:
         """The crossings of one kind."""
         return [crossing for crossing in self.crossings if crossing.kind is kind]
 
     def received_by(self, stage: int) -> list[Crossing]:
         """The tensors of earlier stages that the stage needs."""
-        return [crossing for crossing in self.of_kind(Kind.TENSOR) if stage in crossing.consumers]
+        return [crossing for crossing in self.crossings_of_kind(Kind.TENSOR) if stage in crossing.consumers]
 
     def sent_by(self, stage: int) -> list[Crossing]:
         """The tensors of the stage that later ones need."""
-        return [crossing for crossing in self.of_kind(Kind.TENSOR) if crossing.producer == stage]
+        return [crossing for crossing in self.crossings_of_kind(Kind.TENSOR) if crossing.producer == stage]
 
     def variables(self, stage: int) -> list[Any]:
         """All variables of the stage's layers, random seeds included; each once."""
@@ -61,7 +61,7 @@ class Cut:
 
     def owned(self, stage: int) -> list[Any]:
         """Those that no earlier stage has, too: the first of several stages updates a variable."""
-        of_earlier = {crossing.key for crossing in self.of_kind(Kind.VARIABLE) if stage in crossing.consumers}
+        of_earlier = {crossing.key for crossing in self.crossings_of_kind(Kind.VARIABLE) if stage in crossing.consumers}
         return [v for v in self.variables(stage) if id(v) not in of_earlier]
 
 
@@ -179,7 +179,7 @@ def refuse_other_sums(found: Cut) -> None:
     The sum of two is the same in any order. TensorFlow adds up three and more in one operation.
     """
     regularized = {id(v) for v, _ in found.losses.regularized}
-    for crossing in found.of_kind(Kind.VARIABLE):
+    for crossing in found.crossings_of_kind(Kind.VARIABLE):
         uses = [call for calls in found.calls for call in calls if crossing.key in map(id, variables_of(call))]
         if len(uses) + (crossing.key in regularized) > 2:
             raise UnsupportedError(

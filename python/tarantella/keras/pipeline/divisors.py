@@ -27,7 +27,7 @@ class Divisors:
     def __init__(self, hooks: RankModel, training: bool) -> None:
         self._hooks, self._training, self._cut = hooks, training, hooks.cut
 
-    def of_batch(self, shards: list[tuple[Any, split.Share]]) -> list[tf.Tensor]:
+    def batch_divisors(self, shards: list[tuple[Any, split.Share]]) -> list[tf.Tensor]:
         """The sums over all micro-batches; none if no loss needs any. Collective on the ranks with the last stage then."""
         tree = TreeSum()
         for batch, share in shards:

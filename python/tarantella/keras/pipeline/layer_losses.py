@@ -52,7 +52,7 @@ class LayerLosses:
             if (n := self._count(s))
         ]
 
-    def of_stage(self, model: Any, stage: int, training: bool) -> list[tf.Tensor]:
+    def stage_losses(self, model: Any, stage: int, training: bool) -> list[tf.Tensor]:
         """The losses of a stage that has just run, each a number."""
         added = [loss for losses in adapter.added_losses(model) for loss in losses]
         if len(added) != self.added[training].count(stage):

@@ -119,7 +119,7 @@ class PipelinedModel(DistributedModel):
                 cuts.refuse_other_sums(self._cut)
             by_rank = [(self._schedule.rank_of(s), self._cut.variables(s)) for s in range(self._pipeline.stages)]
             self._holdings = Holdings(by_rank, self._replicas.position)
-            self._holdings.begin_deferred(model)
+            self._holdings.fill_deferred(model)
             runtime.logger.info("the stages of the pipeline:\n%s", self.table())
         return self._cut
 

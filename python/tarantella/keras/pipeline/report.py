@@ -45,6 +45,6 @@ def table(cut: Cut, schedule: Schedule, times: Sequence[float], replicas: Replic
     )
     shared = [
         f"stages {', '.join(map(str, c.stages))} share {c.name}: {c.parts[0].bytes} bytes back in each micro-batch"
-        for c in cut.of_kind(Kind.VARIABLE)
+        for c in cut.crossings_of_kind(Kind.VARIABLE)
     ]
     return "\n".join([*lines, note, *shared])

@@ -29,7 +29,7 @@ def send_new_values(variables: Sequence[Any], cut: Cut, schedule: Schedule, repl
         variables: of the model.
     """
     by_id = {id(v): v for v in variables}
-    for crossing in cut.of_kind(Kind.VARIABLE):
+    for crossing in cut.crossings_of_kind(Kind.VARIABLE):
         positions = list(dict.fromkeys(schedule.rank_of(stage) for stage in crossing.stages))  # that of the owner first
         if len(positions) == 1 or replicas.position not in positions:
             continue

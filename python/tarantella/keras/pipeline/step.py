@@ -55,7 +55,7 @@ class StepRun:
         # epoch of unknown length, must neither touch state nor wait for messages
         self._after: list[Any] = [] if tf.executing_eagerly() else [t for t in tf.nest.flatten(shards) if tf.is_tensor(t)]
         self._tapes: dict[Task, tuple[tf.GradientTape, dict[int, Any], Any]] = {}
-        self._differentiable = {c.key for c in self._cut.of_kind(Kind.TENSOR) if c.is_differentiable}
+        self._differentiable = {c.key for c in self._cut.crossings_of_kind(Kind.TENSOR) if c.is_differentiable}
         in_order = adapter.trainable_variables(hooks.model)
         self._variables = {s: _among(in_order, self._cut.variables(s)) for s in hooks.stages}
         self._owned = {s: _among(in_order, self._cut.owned(s)) for s in hooks.stages}
@@ -75,7 +75,7 @@ class StepRun:
     def run(self) -> Any:
         """The logs of the global batch, on every rank."""
         if self._last in self._states:
-            self._hooks.set_divisors(Divisors(self._hooks, self._training).of_batch(self._shards))
+            self._hooks.set_divisors(Divisors(self._hooks, self._training).batch_divisors(self._shards))
         try:
             self._run_row()
         finally:
@@ -162,7 +162,7 @@ class StepRun:
 
     def _losses_of_layers(self, stage: int, values: dict[int, Any], is_wanted: bool) -> list[tf.Tensor]:
         """The losses that the stage adds; among its values as they travel, if it is not the last one."""
-        losses = self._cut.losses.of_stage(self._hooks.model, stage, self._training) if is_wanted else []
+        losses = self._cut.losses.stage_losses(self._hooks.model, stage, self._training) if is_wanted else []
         if stage != self._last:
             values[key_of(stage)] = self._cut.losses.packed(stage, losses)
         return losses

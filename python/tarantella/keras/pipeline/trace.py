@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
+from tarantella.keras.adapter.common.building import any_batch_size
 from tarantella.keras.lengths import agreement
 from tarantella.keras.step.patch import Patch
 from tarantella.keras.xla import operations
@@ -117,12 +118,8 @@ class _Recorder:
 
 
 def _graph_of(function: Callable[[Any], Any], x_spec: Any) -> Any:
-    of_any_size = tf.nest.map_structure(_of_any_size, x_spec)
-    return tf.function(function, autograph=False).get_concrete_function(of_any_size).graph
-
-
-def _of_any_size(spec: Any) -> Any:
-    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if isinstance(spec, tf.TensorSpec) else spec
+    spec = tf.nest.map_structure(any_batch_size, x_spec)
+    return tf.function(function, autograph=False).get_concrete_function(spec).graph
 
 
 NOISE = (

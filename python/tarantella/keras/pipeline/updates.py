@@ -45,9 +45,9 @@ class Updates:
             self._owner_of = {id(v): owner for v, owner in zip(variables, owners, strict=True)}
             self._group = Group(replicas.with_position(replicas.position))
             self._gather = WeightGather(variables, owners, self._group)
-            of_replicas = [[v for v in variables if self._owner_of[id(v)] == owner] for owner in range(replicas.count)]
-            self._of_replicas = [owned or [min(variables, key=bytes_of)] for owned in of_replicas]
-            self.trained = self._of_replicas[self._group.rank]
+            by_replica = [[v for v in variables if self._owner_of[id(v)] == owner] for owner in range(replicas.count)]
+            self._replica_variables = [owned or [min(variables, key=bytes_of)] for owned in by_replica]
+            self.trained = self._replica_variables[self._group.rank]
             self.ranks = range(runtime.get_size())
 
     def owns(self, variable: Any) -> bool:
@@ -80,7 +80,7 @@ class Updates:
 
     def _scattered(self, tensors: dict[int, tf.Tensor], dtype: tf.DType) -> dict[int, tf.Tensor]:
         """Each replica gets the sums for the variables that it updates: a row of a matrix, as long as the longest."""
-        parts = [[v for v in updated if id(v) in tensors] for updated in self._of_replicas]
+        parts = [[v for v in updated if id(v) in tensors] for updated in self._replica_variables]
         length = max(sum(map(elements_of, part)) for part in parts)
         matrix = tf.stack([_row([tensors[id(v)] for v in part], length, dtype) for part in parts])
         own, _ = rows.scattered(matrix, "sum", self._group, name="gradients of replicas")

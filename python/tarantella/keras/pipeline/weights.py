@@ -42,35 +42,35 @@ class Holdings:
         """Whether this rank has the value of a variable. One that is in no stage is on all."""
         return not self.is_released or id(variable) in self._here or id(variable) not in self._owners
 
-    def _of_others(self) -> list[Any]:
+    def _variables_elsewhere(self) -> list[Any]:
         return [v for v in self._variables if id(v) not in self._here]
 
-    def begin_deferred(self, model: Any) -> bool:
-        """Gives this rank's deferred weights the first values that they have on rank 0; returns whether there are any.
+    def fill_deferred(self, model: Any) -> None:
+        """Gives this rank's deferred weights, if there are any, the first values that they have on rank 0. Collective.
 
-        The others then need no memory any more. Collective.
+        Those of other ranks then need no memory any more.
         """
         number = sum(map(deferred.is_deferred, adapter.weights(model)))
         collectives.require_same("tnt.deferred_weights", **{"the number of deferred weights": number})
-        if number:
-            deferred.agree(self._variables)
-            whole = [v for v in self._variables if not deferred.is_deferred(v)]
-            weights.broadcast([*whole, *shard_state.random_states(model)])
-            deferred.fill(v for v in self._variables if id(v) in self._here)
-            self.release()
-            deferred.fill(v for v in adapter.weights(model) if self.is_here(v))  # those of no stage
-        return number > 0
+        if number == 0:
+            return
+        deferred.agree(self._variables)
+        whole = [v for v in self._variables if not deferred.is_deferred(v)]
+        weights.broadcast([*whole, *shard_state.random_states(model)])
+        deferred.fill(v for v in self._variables if id(v) in self._here)
+        self.release()
+        deferred.fill(v for v in adapter.weights(model) if self.is_here(v))  # those of no stage
 
     def release(self) -> None:
         """Frees the variables that other ranks hold."""
-        for variable in self._of_others():
+        for variable in self._variables_elsewhere():
             adapter.release(variable)
         self.is_released = True
 
     @contextmanager
     def assigning_own(self) -> Iterator[None]:
         """In this context variables that other ranks hold take no values."""
-        patch = Patch([(v, "assign", _ignore) for v in self._of_others()])
+        patch = Patch([(v, "assign", _ignore) for v in self._variables_elsewhere()])
         patch.apply()
         try:
             yield

@@ -38,7 +38,7 @@ class ShardedLengths:
     """The lengths that layers of a shard get."""
 
     def __init__(self) -> None:
-        self._of_batch: Sequence[tf.Tensor] | None = None
+        self._batch_lengths: Sequence[tf.Tensor] | None = None
         self._found: Found | None = None  # while they are collected
 
     @contextmanager
@@ -58,10 +58,10 @@ class ShardedLengths:
                 self._found.own.append(agreement.counted(own, combination, share.samples))
                 self._found.combinations.append(combination)
                 return own
-            if self._of_batch is None:
+            if self._batch_lengths is None:
                 raise LengthsNeeded
             n_asked_for += 1
-            return self._of_batch[n_asked_for - 1]
+            return self._batch_lengths[n_asked_for - 1]
 
         with agreement.decided(decide, "by shards"):
             yield
@@ -78,11 +78,11 @@ class ShardedLengths:
     @contextmanager
     def given(self, of_shards: Sequence[Sequence[tf.Tensor]], combinations: Sequence[Combination]) -> Iterator[None]:
         """In this context the lengths of the batch are known: those of this rank's shards are given. Collective."""
-        self._of_batch = []
+        self._batch_lengths = []
         for combination, *own in zip(combinations, *of_shards, strict=True):
             of_rank = tf.reduce_max(tf.stack(own), 0) if combination == "max" else tf.add_n(own)
-            self._of_batch.append(agreement.over_ranks(of_rank, combination) if runtime.get_size() > 1 else of_rank)
+            self._batch_lengths.append(agreement.over_ranks(of_rank, combination) if runtime.get_size() > 1 else of_rank)
         try:
             yield
         finally:
-            self._of_batch = None
+            self._batch_lengths = None

@@ -31,7 +31,7 @@ class ShardedGradients(GradientReduction):
     """Reduces the gradients of a batch that is computed shard by shard.
 
     Attributes:
-        of_shard: the gradients of the shard that was computed last.
+        shard_gradients: the gradients of the shard that was computed last.
     """
 
     _step: ShardedStep
@@ -50,7 +50,7 @@ class ShardedGradients(GradientReduction):
 
     def begin_shard(self) -> None:
         """A shard begins to be computed."""
-        self.of_shard: list[tf.Tensor] = []
+        self.shard_gradients: list[tf.Tensor] = []
         self._is_applied = False
 
     def reduce_gradients(self, grads: list[Any], variables: list[Any], weight: Any = None) -> list[Any] | None:
@@ -65,11 +65,11 @@ class ShardedGradients(GradientReduction):
         if self._step.collects_divisors:
             return None
         sparse.warn_of_repeated_rows(self._model, grads, "reproducible=V")
-        self.of_shard = [widened(gradients.dense(g, v)) for g, v in zip(grads, variables, strict=True)]
+        self.shard_gradients = [widened(gradients.dense(g, v)) for g, v in zip(grads, variables, strict=True)]
         self._reducer = reducer = self._reducers.gradient_reducer(variables, grads, self.owners_of(variables))
         if not self._step.is_last:
             return None
-        sums = list(self.of_shard)
+        sums = list(self.shard_gradients)
         for tree, bucket in zip(self.add_shard(own_weight), reducer.buckets, strict=True):
             total, weight = tree.total()
             for i, tensor in zip(bucket, total, strict=True):
@@ -85,7 +85,7 @@ class ShardedGradients(GradientReduction):
         if self._sums is None:
             self._sums = [TreeSum() for _ in buckets]
         for tree, bucket in zip(self._sums, buckets, strict=True):
-            tree.add([self.of_shard[i] for i in bucket], self.counted(weight))
+            tree.add([self.shard_gradients[i] for i in bucket], self.counted(weight))
         return self._sums
 
     def awaits_reduction(self) -> bool:

@@ -124,9 +124,9 @@ class ReproducibleHooks(StepHooks):
             self._step.is_last = place == len(shards) - 1
             with _data_of(batch):
                 state.begin_shard(self._division.own[place])
-            batch = _after(self.gradients.of_shard, batch)
+            batch = _after(self.gradients.shard_gradients, batch)
             if not self._step.is_last:
-                logs, self.gradients.of_shard, weight = compute(batch, share)
+                logs, self.gradients.shard_gradients, weight = compute(batch, share)
                 self.gradients.add_shard(weight)
                 self._metrics.add_shard(share)
                 logs_of_shards.append(logs)
@@ -149,7 +149,7 @@ class ReproducibleHooks(StepHooks):
 
         def compute(batch: Any, share: split.Share) -> tuple[Any, list[tf.Tensor], tf.Tensor]:
             with self._running_shard(share, training):
-                return original(batch), self.gradients.of_shard, self._step.weight()
+                return original(batch), self.gradients.shard_gradients, self._step.weight()
 
         return compute
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tarantella.keras import adapter, context
+from tarantella.keras.adapter.common.building import any_batch_size
 from tarantella.keras.lengths.agreement import WholeBatch
 from tarantella.keras.step import batch_sums
 from tarantella.keras.step.patch import patched
@@ -95,7 +96,7 @@ class Runs:
         self._step, self._lengths = TrialStep(kinds), WholeBatch()
         self.also: Callable[[], list[tuple[Any, Any]]] = list
         """Gives what else was noted in a run: the outputs of layers."""
-        self._spec = None if adapter.runs_eagerly(model) else tf.nest.map_structure(_of_any_size, spec)
+        self._spec = None if adapter.runs_eagerly(model) else tf.nest.map_structure(any_batch_size, spec)
         self._traces: dict[bool, tuple[Any, list[Record]]] = {}
 
     def whole(self, batch: Any) -> Record:
@@ -156,7 +157,3 @@ def _tensors(structure: Any) -> list[Any]:
 def _packed(structure: Any, tensors: Sequence[Any]) -> Any:
     given = iter(tensors)
     return tf.nest.map_structure(lambda leaf: None if leaf is None else next(given), structure)
-
-
-def _of_any_size(spec: Any) -> Any:
-    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if isinstance(spec, tf.TensorSpec) and spec.shape.rank else spec

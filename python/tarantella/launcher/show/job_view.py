@@ -75,7 +75,7 @@ class JobView:
         return {**known, "pid": self._pid, "only": self._only, "members": self._describe_ranks()}
 
     def print_on(self, console: Console) -> None:
-        for line in lines.of_job(self.describe()):
+        for line in lines.job_lines(self.describe()):
             console.message(line)
 
     def write(self, path: Path, reason: str, console: Console) -> None:

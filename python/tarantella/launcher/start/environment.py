@@ -60,12 +60,12 @@ def rank_environment(shared: Mapping[str, str], size: int, rendezvous: Rendezvou
     A variable of a tracker that -x gives holds for every rank; one that the launcher has inherited is for rank 0.
     """
     values = (rank, size, rank, size, rendezvous.name, rendezvous.token, report, mark.own_mark())
-    others = _of_other_launchers(rank, size) if shared.get("TNT_HOROVOD") == "1" else {}
+    others = _variables_of_other_launchers(rank, size) if shared.get("TNT_HOROVOD") == "1" else {}
     trackers = TRACKERS_OFF if rank > 0 else {}
     return {**trackers, **others, **shared, **dict(zip(variables.OF_RANK, map(str, values), strict=True))}
 
 
-def _of_other_launchers(rank: int, size: int) -> dict[str, str]:
+def _variables_of_other_launchers(rank: int, size: int) -> dict[str, str]:
     """What scripts for Horovod look for to know whether they are ranks: as mpirun and horovodrun set it on one node.
 
     Tarantella itself does not take these for MPI's, as TNT_SIZE is there (src/launch/mpi_environment.cpp).

@@ -43,19 +43,19 @@ class JoinWatch:
         self._ranks = ranks
         self._selector = selector
         self._next_look = time.monotonic() + INTERVAL
-        self._said = ranks < 2
+        self._is_over = ranks < 2
         self._joined = False
         self._trained = False
         self._processes: dict[int, int] = {}  # the first one that has joined as each rank
         self._socket: socket.socket | None = None
-        if self._said:
+        if self._is_over:
             return
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # the kernel tells who has sent a notice
         try:
             self._socket.bind(join_address(mark.own_mark()))
         except OSError:  # a process left over from an earlier start has it: then nothing can be known
-            self._said = True
+            self._is_over = True
             self.close()
             return
         selector.register(self._socket, selectors.EVENT_READ, self._on_notice)
@@ -71,12 +71,12 @@ class JoinWatch:
     def early_warning(self, pids: Iterable[int]) -> str | None:
         """The warning for ranks that run, once a rank has computed for long; None mostly."""
         now = time.monotonic()
-        if self._said or now < self._next_look:
+        if self._is_over or now < self._next_look:
             return None
         self._next_look = now + INTERVAL
         if max(map(cpu_seconds, pids), default=0.0) < CPU_SECONDS or self._has_joined():
             return None
-        self._said = True
+        self._is_over = True
         return (
             f"warning: no rank has joined the job, {CPU_SECONDS:g} s of computing after its start. Unless the program still "
             f"will, each of the {counted(self._ranks, 'rank')} does all the work alone. {REMEDY}"
@@ -91,7 +91,7 @@ class JoinWatch:
                 f"own, and nothing was synchronised, so the job has failed (exit code {TRAINED_ALONE}). A loop of your own "
                 f"calls what {page('custom-loops.md')} shows; a script that needs no other ranks is started without tarantella"
             )
-        if self._said or self._has_joined():
+        if self._is_over or self._has_joined():
             return None
         return (
             f"warning: no rank has joined the job: the program ran {self._ranks} times, each rank alone, and nothing was "
@@ -126,7 +126,7 @@ class JoinWatch:
             if notice == TRAINS:
                 self._trained = True
                 continue
-            self._said = self._joined = True
+            self._is_over = self._joined = True
             if notice.isdigit():
                 self._processes.setdefault(int(notice), process)
 

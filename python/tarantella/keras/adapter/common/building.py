@@ -133,11 +133,9 @@ def trace_function(step: Callable[[Any], Any], batch_spec: Any) -> None:
         step(batch)
 
     with suppress(_MadeVariables):
-        tf.function(traced).get_concrete_function(tf.nest.map_structure(_of_any_size, batch_spec))
+        tf.function(traced).get_concrete_function(tf.nest.map_structure(any_batch_size, batch_spec))
 
 
-def _of_any_size(spec: Any) -> Any:
+def any_batch_size(spec: Any) -> Any:
     """The spec for batches of any size: a Sequential model would remember the size and save it."""
-    if not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None:
-        return spec
-    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype)
+    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype) if isinstance(spec, tf.TensorSpec) and spec.shape.rank else spec

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tarantella.keras.adapter.common.models import layers_of
-from tarantella.keras.adapter.common.seeds import SPREAD
+from tarantella.seeding import SPREAD
 
 
 def seed_variables(model: Any) -> list[Any]:
