@@ -55,7 +55,7 @@ CLIENTS = [
     Client("optuna_study", ("optuna",), "a study that the master asks and tells"),
     Client("scikeras_search", ("scikeras", "scikit-learn"), "a pipeline and `GridSearchCV`"),
     Client("bayesflow_approximator", ("bayesflow",), "an approximator with its own `fit` and `evaluate`"),
-    Client("probability_layers", ("tensorflow-probability",), "a layer with a distribution, by likelihood", legacy=True),
+    Client("probability_layers", ("tensorflow-probability",), "a distribution as output", legacy=True),
     Client("mlflow_autolog", ("mlflow",), "autolog, a run and a logged model, as on one device"),
     Client("wandb_offline", ("wandb",), "a run, as on one device"),
     Client("spektral_disjoint", ("spektral",), "mini-batches of graphs, by `tnt_batch_size`", legacy=True),
