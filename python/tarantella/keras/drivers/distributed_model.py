@@ -137,7 +137,7 @@ class DistributedModel:
     def open_hooks(self) -> StepHooks:
         """The hooks, which are made if there are none."""
         if self.hooks is None:
-            self._refuse_stateful_layers()
+            refuse_stateful_layers(self.keras_model)
             observe = functools.partial(fingerprint.record_gradients, self.keras_model)
             if self.shards is None:
                 self.hooks = create_hooks(self.keras_model, *self.options[:3], observe)
@@ -157,15 +157,6 @@ class DistributedModel:
         self._again = Again()
         answer = Answer(self.options.across_ranks, self.options.accept_approximate)
         return Trials(self.keras_model, hooks.loss_kinds, hooks.reproducible, answer)
-
-    def _refuse_stateful_layers(self) -> None:
-        """Refuses recurrent layers that keep the state of each sample for the next batch: a rank has other samples."""
-        for layer in adapter.layers_of(self.keras_model):
-            if isinstance(layer, adapter.keras.layers.RNN) and layer.stateful:
-                raise UnsupportedError(
-                    f"{layer.name} is stateful: it keeps a state for each sample of a whole batch, and a rank has a part of "
-                    "it. Use stateful=False, or compute on this rank alone by the methods of model.model"
-                )
 
     @property
     def view(self) -> View | None:
@@ -319,3 +310,13 @@ class DistributedModel:
 def verbosity(verbose: Any) -> Any:
     """The value of ``verbose`` on this rank: most ranks show no progress."""
     return verbose if runtime.shows_output() else 0
+
+
+def refuse_stateful_layers(model: Any) -> None:
+    """Refuses recurrent layers that keep the state of each sample for the next batch: a rank has other samples."""
+    for layer in adapter.layers_of(model):
+        if isinstance(layer, adapter.keras.layers.RNN) and layer.stateful:
+            raise UnsupportedError(
+                f"{layer.name} is stateful: it keeps a state for each sample of a whole batch, and a rank has a part of "
+                "it. Use stateful=False, or compute on this rank alone by the methods of model.model"
+            )

@@ -13,7 +13,7 @@ from tarantella.keras.callback_placement import placement
 from tarantella.keras.data import split
 from tarantella.keras.data.batches import GlobalBatches, Sharing
 from tarantella.keras.drivers import on_batch
-from tarantella.keras.drivers.distributed_model import DistributedModel, Options, verbosity
+from tarantella.keras.drivers.distributed_model import DistributedModel, refuse_stateful_layers, Options, verbosity
 from tarantella.keras.pipeline import cut as cuts
 from tarantella.keras.pipeline import report, stages, trace
 from tarantella.keras.pipeline.hooks import PipelineHooks
@@ -85,7 +85,7 @@ class PipelinedModel(DistributedModel):
     def open_hooks(self) -> PipelineHooks:
         """The hooks, which are made if there are none. Collective when it is called for the first time."""
         if self.hooks is None:
-            self._refuse_stateful_layers()
+            refuse_stateful_layers(self.keras_model)
             model = self.keras_model
             if adapter.is_compiled(model) and adapter.is_jit_compiled(model):
                 raise UnsupportedError("a pipeline and jit_compile=True cannot go together: compile with jit_compile=False")
