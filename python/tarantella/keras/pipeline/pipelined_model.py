@@ -13,7 +13,7 @@ from tarantella.keras.callback_placement import placement
 from tarantella.keras.data import split
 from tarantella.keras.data.batches import GlobalBatches, Sharing
 from tarantella.keras.drivers import on_batch
-from tarantella.keras.drivers.distributed_model import DistributedModel, refuse_stateful_layers, Options, verbosity
+from tarantella.keras.drivers.distributed_model import DistributedModel, Options, refuse_stateful_layers, verbosity
 from tarantella.keras.pipeline import cut as cuts
 from tarantella.keras.pipeline import report, stages, trace
 from tarantella.keras.pipeline.hooks import PipelineHooks
