@@ -52,7 +52,9 @@ def test_weights_on_one_rank(on_one):
 
 
 def test_gradients_have_the_structure_of_their_sources(on_three):
-    rows, others = [[0, 1, 2, 7], [2.0, 2.0, 2.0, 3.0], [4096, 8]], [[3.0, 3.0], "float64", [3.0], True]
+    """An optimizer of Keras 3 computes with each occurrence of a row."""
+    indices = [0, 0, 7, 1, 1, 7, 2, 2, 7]
+    rows, others = [indices, [1.0] * len(indices), [4096, 8]], [[3.0, 3.0], "float64", [3.0], True]
     assert on_three["structures"] == [[rows, others]] * SIZE
 
 

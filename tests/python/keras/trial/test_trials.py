@@ -57,7 +57,7 @@ def test_a_sum_is_summed(found, name):
 
 def test_on_another_number_of_ranks(on_three):
     for on_rank in on_three["refused"]:
-        assert len(on_rank) == 3
+        assert len(on_rank) == 4
         for kind, text in on_rank.values():
             assert kind == "UnsupportedError"
             assert "couples the samples of a batch" in text
