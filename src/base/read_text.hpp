@@ -8,8 +8,8 @@
 
 namespace tnt {
 
-// What can be read of it: nothing if it is not there, or if its process ends meanwhile. An iterator over the stream's buffer would
-// throw then.
+// What can be read of it: nothing if it is not there, or if its process ends meanwhile. An iterator over the stream's buffer
+// would throw then.
 inline std::string read_text(const std::filesystem::path& path) {
   const std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
