@@ -277,9 +277,8 @@ class StepHooks:
             with self._running(share, training=True), self._step.unchanged_if_empty(self._state_of_training()):
                 kinds = self._step.loss_kinds
                 kept = kept_state.agreed([*kinds.kept_means.values()], [*kinds.kept_sums.values()], self._step.weight)
-                with kept, self.gradients.at_tapes():
+                with noise.naming_layers(self._model, self._drawing), kept, self.gradients.at_tapes():
                     logs = original(batch)
-                noise.say_who_draws(self._model, self._drawing)
                 logs = self._metrics.reduced_logs(logs)
                 if self.autotune is not None and not self.autotune.finished and context.graph() is not None:
                     self.autotune.random_operations = operations.with_random_states(context.graph())

@@ -185,12 +185,15 @@ def number_of_draws() -> int:
     return _entered.draws
 
 
-def say_who_draws(model: Any, said: set[str]) -> None:
-    """Says in the log which layers have drawn noise by rank in the graph that was traced.
+@contextmanager
+def naming_layers(model: Any, said: set[str]) -> Iterator[None]:
+    """In this context a step is traced; then the log says which layers have drawn noise by rank.
 
     Args:
         said: the names of those that were named before.
     """
+    _entered.scopes.clear()
+    yield
     kinds = {layer.name: type(layer).__name__ for layer in adapter.layers_of(model)}
     found = [_layer_of(scope, model, kinds) for scope in _entered.scopes]
     _entered.scopes.clear()
