@@ -15,6 +15,7 @@ import importlib.util
 import os
 import socket
 import sys
+from collections.abc import Callable
 from typing import Any
 
 NOTICE = b"trains"
@@ -26,20 +27,26 @@ def install() -> None:
     if "tensorflow" in sys.modules:
         _watch(sys.modules["tensorflow"])
     else:
-        sys.meta_path.insert(0, _AfterTensorFlow())
+        sys.meta_path.insert(0, AfterTensorFlow(_watch))
 
 
 def _watch(tf: Any) -> None:
+    run_before(tf, _tell)
+
+
+def run_before(tf: Any, action: Callable[[], None]) -> Callable[..., Any]:
+    """Runs the action before the next gradient of a tape. Returns the method that stands in the tape's place until then."""
     original = tf.GradientTape.gradient
 
     @functools.wraps(original)
     def gradient(self: Any, *args: Any, **kwargs: Any) -> Any:
         if tf.GradientTape.gradient is gradient:
             tf.GradientTape.gradient = original
-        _tell()
+        action()
         return original(self, *args, **kwargs)
 
     tf.GradientTape.gradient = gradient
+    return gradient
 
 
 @functools.cache
@@ -49,8 +56,11 @@ def _tell() -> None:
         notice.sendto(NOTICE, socket.MSG_DONTWAIT, address)
 
 
-class _AfterTensorFlow(importlib.abc.MetaPathFinder):
-    """Lets the other finders import TensorFlow, then watches it."""
+class AfterTensorFlow(importlib.abc.MetaPathFinder):
+    """Lets the other finders import TensorFlow, then runs an action on it."""
+
+    def __init__(self, action: Callable[[Any], None]) -> None:
+        self._action = action
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         if name != "tensorflow":
@@ -63,7 +73,7 @@ class _AfterTensorFlow(importlib.abc.MetaPathFinder):
 
         def exec_module(module: Any) -> None:
             run(module)
-            _watch(module)
+            self._action(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -8,20 +8,17 @@ they change variables, also those of a loop that knows nothing of ranks.
 from __future__ import annotations
 
 import functools
-import importlib.abc
-import importlib.machinery
-import importlib.util
 import inspect
 import os
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tarantella import environment, gpus, settings, threads
+from tarantella import environment, first_gradient, gpus, settings, threads
 from tarantella.seeding import agreed_seed, global_seed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 _first_gradient: Callable[[], None] | None = None
 _own_shuffles = False
@@ -153,38 +150,12 @@ def shuffle_by_rank() -> None:
 
 
 def _run_before_gradients(tf: ModuleType, action: Callable[[], None]) -> None:
-    original = tf.GradientTape.gradient
-    if getattr(original, "_tnt_first", False):
-        return
-
-    @functools.wraps(original)
-    def gradient(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if tf.GradientTape.gradient is gradient:
-            tf.GradientTape.gradient = original
-        action()
-        return original(self, *args, **kwargs)
-
-    gradient._tnt_first = True  # type: ignore[attr-defined]
-    tf.GradientTape.gradient = gradient
+    if not getattr(tf.GradientTape.gradient, "_tnt_first", False):
+        first_gradient.run_before(tf, action)._tnt_first = True  # type: ignore[attr-defined]
 
 
-class _AfterTensorFlow(importlib.abc.MetaPathFinder):
-    """Lets the usual finders import TensorFlow, then prepares it."""
+class _AfterTensorFlow(first_gradient.AfterTensorFlow):
+    """Prepares TensorFlow: `uninstall` knows it by its class."""
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        if name != "tensorflow":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.loader is None:
-            return spec
-        run = spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            run(module)
-            _prepare(module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
+    def __init__(self) -> None:
+        super().__init__(_prepare)
