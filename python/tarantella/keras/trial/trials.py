@@ -140,7 +140,7 @@ class Trials:
         what = step if is_own else "the model's output" if step == "predict_step" else "the model"
         records: tuple[Record, list[Record]] | None = None
         restore()
-        before = kept_state.values(self._model)
+        before = kept_state.values(self._model) if step == "train_step" else []
         try:
             if is_own and any(is_declared(getattr(self._model, name)) for name in (step, "compute_loss")):
                 return
