@@ -14,9 +14,10 @@ from tarantella.keras.drivers import on_batch
 from tarantella.keras.drivers.distributed_model import DistributedModel, Options, verbosity
 from tarantella.keras.drivers.evaluate import evaluate
 from tarantella.keras.drivers.fit import FitArguments, fit
-from tarantella.keras.drivers.own_methods import own_methods
+from tarantella.keras.drivers.own_methods import through_class
 from tarantella.keras.drivers.predict import predict
 from tarantella.keras.loops import guard
+from tarantella.keras.pipeline.methods import PipelineMethods
 from tarantella.keras.pipeline.options import PipelineArguments
 from tarantella.keras.pipeline.pipelined_model import PipelinedModel
 from tarantella.keras.reduction.plan import Plan
@@ -131,14 +132,11 @@ class Model(Surrogate):
             return model
         arguments = PipelineArguments(parallel_strategy, num_pipeline_stages, pipeline_stages, micro_batches, schedule)
         pipeline = arguments.checked(model, options)
-        self = object.__new__(cls)
+        self: Any = object.__new__(cls if pipeline is None else type(cls.__name__, (PipelineMethods, cls), {}))
         if pipeline is None:
             deferred.fill_model(model)
         inside = DistributedModel(model, options) if pipeline is None else PipelinedModel(model, options, arguments, pipeline)
-        distributed = {name: functools.partial(getattr(Model, name), self) for name in keras_methods.METHODS}
-        methods = own_methods(model, distributed) if pipeline is None else inside.methods()
-        for name, value in {"_tnt": inside, **methods}.items():
-            object.__setattr__(self, name, value)
+        object.__setattr__(self, "_tnt", inside)
         unwrapped_models.mark_wrapped(model)
         return self
 
@@ -169,6 +167,7 @@ class Model(Surrogate):
 
     # ---------------------------------------------------------------------------------- fit, evaluate and predict
 
+    @through_class
     def fit(
         self,
         x: Any = None,
@@ -225,6 +224,7 @@ class Model(Surrogate):
         validation = Sharing(tnt_distribute_validation_dataset, tnt_validation_micro_batch_size, tnt_validation_batch_size)
         return fit(self._tnt, arguments, training, validation)
 
+    @through_class
     def evaluate(
         self,
         x: Any = None,
@@ -255,6 +255,7 @@ class Model(Surrogate):
             return evaluate_here(**data, verbose=verbose, callbacks=callbacks, return_dict=return_dict)
         return evaluate(self._tnt, data, sharing, verbose, callbacks, return_dict)
 
+    @through_class
     def predict(
         self,
         x: Any,
@@ -290,6 +291,7 @@ class Model(Surrogate):
 
     # ------------------------------------------------------------------------------------------------ single batches
 
+    @through_class
     def train_on_batch(
         self,
         x: Any,
@@ -311,6 +313,7 @@ class Model(Surrogate):
                 )
         return on_batch.train_on_batch(self._tnt, x, y, sample_weight, class_weight, return_dict, **options)
 
+    @through_class
     def test_on_batch(self, x: Any, y: Any = None, sample_weight: Any = None, return_dict: bool = False, **options: Any) -> Any:
         """Like Keras' `test_on_batch`, on a global batch, of which each rank takes its part. Collective."""
         if self._tnt.is_plain:
@@ -318,6 +321,7 @@ class Model(Surrogate):
             return test(x, y, sample_weight=sample_weight, return_dict=return_dict, **options)
         return on_batch.test_on_batch(self._tnt, x, y, sample_weight, return_dict, **options)
 
+    @through_class
     def predict_on_batch(self, x: Any) -> Any:
         """Like Keras' `predict_on_batch`, on a global batch, of which each rank takes its part. Collective."""
         if runtime.get_size() == 1:

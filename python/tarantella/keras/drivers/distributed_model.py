@@ -114,10 +114,6 @@ class DistributedModel:
         """The options, as `tnt.Model` takes them."""
         return self.options.keywords()
 
-    def methods(self) -> dict[str, Callable[..., Any]]:
-        """The methods of `tnt.Model` that are others for this kind of model."""
-        return {}
-
     def refuse_unsupported(self, callbacks: Any) -> None:
         """Raises if one of the callbacks, as Keras takes them, cannot run in `fit`."""
         placement.refuse_unsupported(callbacks, bool(self.options.shard_optimizer))

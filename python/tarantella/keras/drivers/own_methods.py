@@ -12,7 +12,7 @@ from tarantella.keras.data.batches import GlobalBatches
 from tarantella.keras.step import keras_methods
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     import tensorflow as tf
 
@@ -21,25 +21,36 @@ if TYPE_CHECKING:
     from tarantella.keras.drivers.first_batches import FirstBatches
 
 
-def own_methods(model: Any, distributed: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """Those of the class, by name. Each gets the user's arguments; where it reaches Keras' method, ours takes its place.
+def through_class(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of `tnt.Model` that leaves the user's arguments to the version of the model's class, if that has one.
 
-    Args:
-        distributed: the methods of `tnt.Model`, by name.
+    Where the class's version reaches Keras' method, `method` takes its place.
     """
-    return {name: _calling(model, name, distributed) for name in keras_methods.METHODS if adapter.has_own(model, name)}
+    name = method.__name__
 
-
-def _calling(model: Any, name: str, distributed: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
-    @functools.wraps(getattr(model, name))
-    def call(*args: Any, **kwargs: Any) -> Any:
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        model = self.model
+        if not adapter.has_own(model, name):
+            return method(self, *args, **kwargs)
         options = {option: kwargs.pop(option) for option in list(kwargs) if option.startswith("tnt_")}
         on_all_ranks = options.pop("tnt_output_on_all_devices", True)  # the class's version works on the whole output
-        with keras_methods.routed(model, {**distributed, name: functools.partial(distributed[name], **options)}):
+        routes = {other: functools.partial(_ours(type(self), other), self) for other in keras_methods.METHODS}
+        routes[name] = functools.partial(method, self, **options)
+        with keras_methods.routed(model, routes):
             result = getattr(model, name)(*args, **kwargs)
         return result if on_all_ranks or runtime.is_master_rank() else None
 
+    _ours_by_call[call] = method
     return call
+
+
+_ours_by_call: dict[Any, Callable[..., Any]] = {}
+
+
+def _ours(kind: type, name: str) -> Callable[..., Any]:
+    """What `through_class` got for this name; a class that the user derives from `tnt.Model` may have another method."""
+    return next(_ours_by_call[vars(base)[name]] for base in kind.__mro__ if vars(base).get(name) in _ours_by_call)
 
 
 class Validation:

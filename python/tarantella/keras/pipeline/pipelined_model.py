@@ -9,16 +9,12 @@ import tensorflow as tf
 from tarantella import collectives, runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, deferred, files
-from tarantella.keras.callback_placement import placement
 from tarantella.keras.data import split
-from tarantella.keras.data.batches import GlobalBatches, Sharing
-from tarantella.keras.drivers import on_batch
-from tarantella.keras.drivers.distributed_model import DistributedModel, Options, refuse_stateful_layers, verbosity
+from tarantella.keras.drivers.distributed_model import DistributedModel, Options, refuse_stateful_layers
 from tarantella.keras.pipeline import cut as cuts
 from tarantella.keras.pipeline import report, stages, trace
 from tarantella.keras.pipeline.hooks import PipelineHooks
 from tarantella.keras.pipeline.replicas import Replicas
-from tarantella.keras.pipeline.weight_methods import WeightMethods
 from tarantella.keras.pipeline.weights import Holdings, optimizer_for
 from tarantella.keras.reduction import weights
 from tarantella.keras.reproducible import shard_state
@@ -123,7 +119,7 @@ class PipelinedModel(DistributedModel):
             runtime.logger.info("the stages of the pipeline:\n%s", self.table())
         return self._cut
 
-    def _held(self) -> Holdings | None:
+    def held(self) -> Holdings | None:
         """Which rank holds what; None if all weights are on all ranks still. Collective if weights are deferred."""
         if any(map(deferred.is_deferred, adapter.weights(self.keras_model))):
             self.open_hooks()
@@ -211,6 +207,11 @@ class PipelinedModel(DistributedModel):
             raise UnsupportedError(trace.NOISE.format("a loss"))
         self._release()
 
+    def spread_weights(self) -> None:
+        """Gives each rank rank 0's weights of its stages, of which it keeps no others. Collective."""
+        self.broadcast_weights()
+        self._release()
+
     def _release(self) -> None:
         if self._holdings is not None and not self._holdings.is_released:
             self._holdings.release()
@@ -221,68 +222,10 @@ class PipelinedModel(DistributedModel):
     def write(self, method: str, filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool) -> None:
         """Writes a file of the whole model, whose weights come to the ranks that write. Collective."""
         collectives.meet(f"tnt.Model.{method}")
-        if self._held() is not None:
+        if self.held() is not None:
             self.open_hooks().gathering.write(filepath, write_to, on_all_ranks)
         else:
             files.write(filepath, write_to, on_all_ranks)
-
-    # -------------------------------------------------------------------------------------- other methods of tnt.Model
-
-    def methods(self) -> dict[str, Callable[..., Any]]:
-        """The methods of `tnt.Model` that are others for a pipeline."""
-        own = (self.predict, self.predict_on_batch, self.summary)
-        of_weights = WeightMethods(self.keras_model, self._held).all()
-        return {"_tnt_plan": _refuse_plan, **of_weights, **{method.__name__: method for method in own}}
-
-    @collectives.failing_together("tnt.Model.predict")
-    def predict(
-        self,
-        x: Any,
-        batch_size: int | None = None,
-        verbose: Any = "auto",
-        steps: int | None = None,
-        callbacks: Any = None,
-        *,
-        tnt_micro_batch_size: int | None = None,
-        tnt_distribute_dataset: bool = True,
-        tnt_output_on_all_devices: bool = True,
-    ) -> Any:
-        """As `tnt.Model.predict`. Each batch goes through the pipeline. Collective."""
-        if not tnt_distribute_dataset:
-            raise UnsupportedError(
-                "a rank cannot predict alone with its part of a pipeline: leave out tnt_distribute_dataset=False"
-            )
-        sharing = Sharing(True, tnt_micro_batch_size)
-        x, batch_size = sharing.batched(x, batch_size)
-        collectives.meet("tnt.Model.predict")
-        keras_predict = self.open_hooks().original("predict")
-        batches = GlobalBatches("data to predict from", model=self.keras_model, x=x, batch_size=batch_size, steps=steps)
-        parts = batches.parts(sharing, self.division)
-        self.broadcast_weights()
-        self._release()
-        with self.running([parts]):
-            predicted = keras_predict(
-                parts, verbose=verbosity(verbose), steps=batches.steps, callbacks=placement.for_predict(callbacks)
-            )
-        return predicted if tnt_output_on_all_devices or runtime.is_master_rank() else None
-
-    def predict_on_batch(self, x: Any) -> Any:
-        """As `tnt.Model.predict_on_batch`. Collective."""
-        self.open_hooks()
-        self.broadcast_weights()
-        self._release()
-        return on_batch.predicted_part(self, x, self.division)
-
-    def summary(self, *args: Any, **kwargs: Any) -> None:
-        """Like Keras' `summary`, printed by the master, with the stages below. Collective."""
-        table = self.table()
-        if runtime.shows_output():
-            self.keras_model.summary(*args, **kwargs)
-            kwargs.get("print_fn", print)(table)
-
-
-def _refuse_plan() -> Any:
-    raise UnsupportedError("tnt.plan shows how gradients are reduced over ranks in buckets, and a pipeline has none")
 
 
 def _spec(tensor: Any) -> tf.TensorSpec:

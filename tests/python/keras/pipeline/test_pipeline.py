@@ -134,6 +134,12 @@ def test_the_numbers_of_plain_keras(found):
         assert np.allclose(found[2]["weights_of_plain_keras"][rank], plain, rtol=2e-3, atol=2e-5)
 
 
+def test_methods_of_the_models_class_get_the_arguments(found):
+    plain = found[1]["methods_of_the_class"][0]
+    for rank in range(2):
+        np.testing.assert_allclose(found[2]["methods_of_the_class"][rank], plain, rtol=1e-5, err_msg=f"rank {rank}")
+
+
 def test_single_batches(found):
     serial = found[1]["single_batches"][0]
     assert serial["alike"]

@@ -127,6 +127,33 @@ def weights_of_plain_keras() -> list[float]:
     return [float(number) for array in model.get_weights() for number in np.ravel(array)]
 
 
+class Scaled(keras.Model):  # type: ignore[misc]
+    """Prepares its data in methods of its own, as the models of packages do."""
+
+    def fit(self, x: Any, y: Any = None, **options: Any) -> Any:
+        return super().fit(x / 255, y, **options)
+
+    def predict(self, x: Any, **options: Any) -> Any:
+        return 2 * super().predict(x / 255, **options)
+
+    def predict_on_batch(self, x: Any) -> Any:
+        return super().predict_on_batch(x / 255)
+
+
+@check
+def methods_of_the_class() -> list[float]:
+    """They get the arguments, and the pipeline what they hand to Keras."""
+    keras.utils.set_random_seed(7)
+    inputs = keras.Input((4,))
+    plain = Scaled(inputs, layers.Dense(1)(layers.Dense(6, activation="tanh", name="a")(inputs)))
+    model = plain if SIZE == 1 else tnt.Model(plain, PIPELINING, micro_batches=2)
+    model.compile(keras.optimizers.SGD(0.3), "mse")
+    x = np.random.default_rng(5).integers(0, 256, (12, 4)).astype("f4")
+    y = x.mean(axis=1, keepdims=True) / 255
+    losses = model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0).history["loss"]
+    return [*losses, *map(float, [*np.ravel(model.predict(x, batch_size=4, verbose=0)), *np.ravel(model.predict_on_batch(x))])]
+
+
 @check
 def goes_on_from_a_file() -> Any:
     """The trained MLP is loaded into another model and trained on: the optimizer's state goes with it."""
