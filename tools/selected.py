@@ -1,6 +1,7 @@
 """Selects the tests for the files given to tools/test. Needs Python without any packages.
 
 selected.py sort WORD...            a line for each: "c++ FILE" or "python WORD"; a word that names no test is refused
+selected.py changed                 the same for what has changed, after a line "since COMMIT"
 selected.py programs BUILD FILE...  the test programs that these C++ files are compiled into
 selected.py cases BUILD FILE...     the numbers that ctest has for the cases in these files, as its option -I takes them
 """
@@ -77,6 +78,43 @@ def sort_word(word: str) -> list[str]:
             f"{name} has no tests: name a .cpp file or a folder in tests, a folder in src or python, or a file in tests/python"
         )
     return [f"c++ {file.relative_to(ROOT)}" for file in files]
+
+
+def git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Refused(f"quick: git {words[0]}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+def changed() -> list[str]:
+    """The tests of the files that differ from main, or on main from its last commit, or if none do in that commit."""
+    base = git("merge-base", "HEAD", "main")
+    new = git("ls-files", "--others", "--exclude-standard").splitlines()
+    files = [*git("diff", "--name-only", base).splitlines(), *new]
+    if not files:
+        base = git("rev-parse", "HEAD~1")
+        files = git("diff", "--name-only", base).splitlines()
+    words = [word for file in files if (ROOT / file).exists() for word in tests_for(Path(file))]
+    return [f"since {base[:12]}: {len(files)} files", "python tests/python/test_layers.py", *words]
+
+
+def tests_for(file: Path) -> list[str]:
+    """The tests of one file, as `sort_word` writes them; it may have none. In Python those with its name, if there are any."""
+    if file.suffix == ".py" and not is_python(file):
+        named = [path.relative_to(ROOT) for path in (ROOT / "tests/python").rglob(f"test_{file.stem}*.py")]
+        if named:
+            return [f"python {path}" for path in named]
+        folder = python_tests_of(file.parent) or Path("tests/python", file.parent)
+        return [f"python {path.relative_to(ROOT)}" for path in sorted((ROOT / folder).glob("test_*.py"))]
+    if file.parts[:3] == ("tests", "python", "ranks"):
+        return tests_for(Path("python/tarantella", *file.parts[3:]))
+    if file.suffix == ".md":
+        return ["python tests/python/test_doc_pages.py"]
+    try:
+        return sort_word(str(file))
+    except Refused:
+        return []
 
 
 def query(build: Path, names: list[str]) -> dict[str, tuple[str, list[str]]]:
@@ -166,6 +204,9 @@ def filter_of(command: list[str]) -> str | None:
 def main(words: list[str]) -> int:
     task, *rest = words
     try:
+        if task == "changed":
+            print("\n".join(dict.fromkeys(changed())))
+            return 0
         if task == "sort":
             lines = [line for word in rest for line in sort_word(word)]
             print("\n".join(dict.fromkeys(lines)))

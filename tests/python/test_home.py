@@ -35,7 +35,7 @@ def test_ci_runs_what_contributors_run() -> None:
 
 def test_hooks_before_a_commit_are_the_linters_of_the_tests() -> None:
     hooks = re.findall(r"entry: (?:\.venv/bin/)?([\w-]+)", (ROOT / ".pre-commit-config.yaml").read_text())
-    stages = (ROOT / "tools/test").read_text()
+    stages = (ROOT / "tools/stages/run").read_text()
     assert len(hooks) > 3 and all(hook in stages for hook in hooks)
 
 
