@@ -44,7 +44,7 @@ def rank(begin: float) -> None:
 
 def start(ranks: int, preload: bool) -> tuple[float, float]:
     """Seconds and mebibytes of one job."""
-    options = ["--preload", MODULES] if preload else []
+    options = ["--preload", MODULES] if preload else ["--no-preload"]
     script = [__file__, "--begin", str(time.time())]
     words = [sys.executable, "-m", "tarantella", "-n", str(ranks), *options, "--", *script]
     done = subprocess.run(words, env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}, capture_output=True, text=True, check=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import replace
 
 from tarantella.inspection import doctor, explain, status
 from tarantella.launcher import restarts
@@ -16,7 +17,7 @@ from tarantella.launcher.base.errors import UsageError
 from tarantella.launcher.command_line import horovodrun, tnt_run
 from tarantella.launcher.command_line.options import Cleanup, Options, parse
 from tarantella.launcher.show.output import Console
-from tarantella.launcher.start import preload
+from tarantella.launcher.start import first_imports, preload
 from tarantella.launcher.start.environment import shared_environment
 from tarantella.launcher.start.forked import ForkedRank
 from tarantella.launcher.start.mpirun import cleanup_command, find_mpirun, mpirun_command
@@ -94,14 +95,26 @@ def _run(argv: list[str], console: Console) -> int:
         return _clean_up(options, console)
     if not options.dry_run:
         supervision.split(console, grace=GRACE if options.hosts else 0)
-    if options.preload and not options.dry_run:
-        _preload(options, argv)
+    if not options.dry_run:
+        options = _with_preloaded(options, argv, console)
     return restarts.run(options, console).code or int(console.lost)
 
 
-def _preload(options: Options, argv: list[str]) -> None:
+def _with_preloaded(options: Options, argv: list[str], console: Console) -> Options:
+    """The options, after the modules that they name were imported here, or those that the script imports first."""
+    chosen = options.may_preload and not options.preload and options.program[:1] and options.source is None
+    modules = first_imports.preloadable(options.program[0]) if chosen else options.preload
+    if not modules:
+        return options
     preload.restart_with(argv, shared_environment(options, os.environ, usable_cores()))
-    preload.load(options.preload, options.program)
+    try:
+        preload.load(modules, options.program)
+    except UsageError as error:
+        if not chosen:
+            raise
+        console.message(f"each rank imports {modules[0]} itself: {error}")
+        return options
+    return replace(options, preload=modules)
 
 
 def _clean_up(options: Cleanup, console: Console) -> int:

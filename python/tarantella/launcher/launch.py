@@ -40,7 +40,8 @@ def _here(options: Options, console: Console) -> JobResult:
     rendezvous = Rendezvous.random()
     pinning = Pinning.from_options(options, options.ranks)
     threads = {**os.environ, **shared}["TF_NUM_INTRAOP_THREADS"]
-    console.message(describe_cores(options.ranks, cores, threads))
+    imported = f"; {', '.join(options.preload)} imported once for all" if options.preload else ""
+    console.message(describe_cores(options.ranks, cores, threads) + imported)
     console.drain()
     if options.dry_run:
         for rank in range(options.ranks):

@@ -146,8 +146,10 @@ def _add_process(parser: argparse.ArgumentParser) -> None:
         type=_modules,
         default=(),
         help="import these once, such as tensorflow,keras,tarantella.keras, and make the ranks forks of the process that did: "
-        "they start sooner and share its memory; the modules must start no threads or devices",
+        "they start sooner and share its memory; the modules must start no threads or devices (default: TensorFlow, where a "
+        "script on this machine imports it first, and there is no GPU)",
     )
+    add("--no-preload", action="store_true", help="each rank is a program that imports everything itself")
     add(
         "--python-interpreter",
         metavar="COMMAND",

@@ -79,6 +79,8 @@ class Options:
     """As many as the command line asked for; a restart may have fewer."""
     preload: tuple[str, ...] = ()
     """Modules that the launcher imports for all ranks, which are its forks then; none: each rank is a program of its own."""
+    may_preload: bool = False
+    """Whether the launcher may choose such modules where none are named."""
     program: tuple[str, ...] = ()
     """The part of the command that a fork of the launcher runs; empty if it cannot."""
     source: bytes | None = None
@@ -121,7 +123,7 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
     if by_mpirun and command.source is not None:
         raise UsageError("-: mpirun gives standard input to rank 0 alone: put the script into a file that all hosts have")
     if given.preload:
-        _check_preload(command, after, by_mpirun)
+        _check_preload(given, command, after, by_mpirun)
     return Options(
         ranks=ranks,
         command=command.words,
@@ -139,6 +141,7 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         per_node=given.per_node,
         requested_ranks=ranks,
         preload=given.preload,
+        may_preload=ranks > 1 and not by_mpirun and not given.no_preload and not visible_gpus(),
         program=command.program,
         source=command.source,
         is_python=command.is_python,
@@ -244,8 +247,10 @@ def _check_shards(ranks: int, variables: Mapping[str, str]) -> None:
         )
 
 
-def _check_preload(command: Command, words: Sequence[str], by_mpirun: bool) -> None:
+def _check_preload(given: argparse.Namespace, command: Command, words: Sequence[str], by_mpirun: bool) -> None:
     """Ranks can be forks of the launcher."""
+    if given.no_preload:
+        raise UsageError("--preload and --no-preload: give one of them")
     if by_mpirun:
         raise UsageError("--preload: is for ranks on this node; mpirun starts each rank by itself")
     if not command.program:
