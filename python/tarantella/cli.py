@@ -102,7 +102,7 @@ def _run(argv: list[str], console: Console) -> int:
 
 def _with_preloaded(options: Options, argv: list[str], console: Console) -> Options:
     """The options, after the modules that they name were imported here, or those that the script imports first."""
-    chosen = options.may_preload and not options.preload and options.program[:1] and options.source is None
+    chosen = options.may_preload and options.program[:1] and options.source is None
     modules = first_imports.preloadable(options.program[0]) if chosen else options.preload
     if not modules:
         return options

@@ -1,4 +1,4 @@
-"""Gives each rank of a node its own GPU before TensorFlow takes all of them."""
+"""Gives each rank of a node its own device, a GPU or another accelerator, before TensorFlow takes all of them."""
 
 from __future__ import annotations
 
@@ -16,38 +16,52 @@ logger = logging.getLogger("TNT_LIB")
 
 
 def choose(tf: ModuleType) -> None:
-    """Lets TensorFlow see one GPU, by this rank's number on its node, if there are several and the script has not chosen.
+    """Lets TensorFlow see one device of each type, by this rank's number on its node, if there are several.
 
-    TensorFlow takes memory on every GPU that it sees as soon as it computes, so this happens when it is imported. With
-    TNT_GPUS_PER_NODE=n ranks share the first n of those that CUDA_VISIBLE_DEVICES leaves, with 0 they see none. A rank's
-    TensorFlow takes memory as it needs it, unless TF_FORCE_GPU_ALLOW_GROWTH says otherwise: it would leave none for buckets
-    and for NCCL.
+    TensorFlow takes memory on every GPU that it sees as soon as it computes, so this happens when it is imported. Device
+    plug-ins (Intel's XPU and others) have types of their own, for which the same holds. With TNT_GPUS_PER_NODE=n ranks share
+    the first n devices, of the GPUs those that CUDA_VISIBLE_DEVICES leaves; with 0 they see none. A rank's TensorFlow takes
+    memory of a GPU as it needs it, unless TF_FORCE_GPU_ALLOW_GROWTH says otherwise: it would leave none for buckets and for
+    NCCL. What the script has chosen stays.
 
     Raises:
-        InvalidArgumentError: there are fewer GPUs than TNT_GPUS_PER_NODE says, or TensorFlow has taken them already.
+        InvalidArgumentError: there are fewer devices than TNT_GPUS_PER_NODE says, or TensorFlow has taken them already.
     """
+    types = dict.fromkeys(device.device_type for device in tf.config.list_physical_devices())
+    accelerators = [kind for kind in types if kind != "CPU" and not kind.startswith(SERVED_OTHERWISE)]
+    for kind in accelerators or ["GPU"]:
+        _choose(tf, kind)
+
+
+SERVED_OTHERWISE = ("TPU", "XLA_")
+"""How names of types begin whose devices a process cannot choose among."""
+
+
+def _choose(tf: ModuleType, kind: str) -> None:
     wanted, rank = settings.gpus_per_node(), environment.local_rank()
-    gpus = tf.config.list_physical_devices("GPU")
-    if wanted is not None and wanted > len(gpus):
-        raise InvalidArgumentError(f"TNT_GPUS_PER_NODE={wanted}: this process sees {len(gpus)}: leave it unset for all of them")
-    if not gpus or tf.config.get_visible_devices("GPU") != gpus:
+    devices = tf.config.list_physical_devices(kind)
+    if wanted is not None and wanted > len(devices):
+        raise InvalidArgumentError(
+            f"TNT_GPUS_PER_NODE={wanted}: this process sees {len(devices)}: leave it unset for all of them"
+        )
+    if not devices or tf.config.get_visible_devices(kind) != devices:
         return
-    grows = rank is not None and "TF_FORCE_GPU_ALLOW_GROWTH" not in os.environ
-    usable = gpus if wanted is None else gpus[: max(wanted, 0)]
+    grows = kind == "GPU" and rank is not None and "TF_FORCE_GPU_ALLOW_GROWTH" not in os.environ
+    usable = devices if wanted is None else devices[: max(wanted, 0)]
     chosen = usable if rank is None or not usable else [usable[rank % len(usable)]]
     shared = bool(chosen) and rank is not None and mpi.local_size() > len(usable)
     try:
-        if chosen != gpus:
-            tf.config.set_visible_devices(chosen, "GPU")
-        if chosen and (shared or grows):
+        if chosen != devices:
+            tf.config.set_visible_devices(chosen, kind)
+        if chosen and (grows or (shared and kind == "GPU")):
             tf.config.experimental.set_memory_growth(chosen[0], True)
     except (RuntimeError, ValueError):
-        if chosen == gpus and not shared:  # this GPU is the rank's own, and TensorFlow has its memory
+        if chosen == devices and not shared:  # this device is the rank's own, and TensorFlow has its memory
             return
         raise InvalidArgumentError(
-            "TensorFlow has used GPUs before this rank could choose its own: import tarantella before anything is computed"
+            f"TensorFlow has used {kind}s before this rank could choose its own: import tarantella before anything is computed"
         ) from None
-    perhaps_own = len(gpus) == 1 and mpi.started_by_mpi()  # Slurm can show each rank a different GPU
+    perhaps_own = len(devices) == 1 and mpi.started_by_mpi()  # Slurm can show each rank a different GPU
     if shared and not perhaps_own and rank is not None and rank >= len(usable):
-        logger.warning("this node has more ranks than its %d GPUs: rank %d of it shares one with rank %d, and each takes the "
-                       "memory that it needs", len(usable), rank, rank % len(usable))  # fmt: skip
+        logger.warning("this node has more ranks than its %d %ss: rank %d of it shares one with rank %d, and each takes the "
+                       "memory that it needs", len(usable), kind, rank, rank % len(usable))  # fmt: skip

@@ -40,7 +40,8 @@ def _here(options: Options, console: Console) -> JobResult:
     rendezvous = Rendezvous.random()
     pinning = Pinning.from_options(options, options.ranks)
     threads = {**os.environ, **shared}["TF_NUM_INTRAOP_THREADS"]
-    imported = f"; {', '.join(options.preload)} imported once for all" if options.preload else ""
+    chosen = options.may_preload and options.preload
+    imported = f"; {', '.join(options.preload)} imported once for all" if chosen else ""
     console.message(describe_cores(options.ranks, cores, threads) + imported)
     console.drain()
     if options.dry_run:

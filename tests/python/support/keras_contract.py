@@ -64,6 +64,7 @@ TABLE = [
     (BOTH, "masked", "_keras_mask", "carry masks into and out of what XLA compiles"),
     (KERAS_3, "model", "_symbolic_build", "make all variables of a model before they are broadcast"),
     (KERAS_3, "model", "_resolve_auto_jit_compile", "leave XLA off where nobody asked for it"),
+    (KERAS_3, "model", "_jit_compile", "leave XLA off where nobody asked for it"),
     (KERAS_3, "model", "_initial_epoch", BEGINNING),
     (KERAS_3, "model", "_loss_tracker", "count the loss of a micro-batch as Keras' own steps do"),
     (KERAS_3, "model", "_losses_override", "add up the losses of all stages of a pipeline"),

@@ -161,10 +161,12 @@ class Mail:
     def mark(self, task: Task | None = None) -> list[Any]:
         """Ends a task on the timeline; without one, the first task of a step begins. Gives the operation, in a graph."""
         label = "" if task is None else f"{task} of stage {task.stage}"
-        operation = ops.library().tnt_task(communicator=self._communicator, label=label)
+        with device_placement.device_of_ops(device_placement.HOST):
+            operation = ops.library().tnt_task(communicator=self._communicator, label=label)
         return [] if operation is None else [operation]
 
     def wait_for_sends(self) -> list[Any]:
         """Waits until all that was sent has left this rank. Gives the operation, in a graph."""
-        operation = ops.library().tnt_sent(communicator=self._communicator)
+        with device_placement.device_of_ops(device_placement.HOST):
+            operation = ops.library().tnt_sent(communicator=self._communicator)
         return [] if operation is None else [operation]

@@ -10,7 +10,7 @@ from tarantella import runtime
 from tarantella.collectives import wire
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter, context
-from tarantella.keras.reduction import communicator, graph_order, ops, weights
+from tarantella.keras.reduction import communicator, device_placement, graph_order, ops, weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -90,7 +90,8 @@ def all_true(flag: tf.Tensor) -> tf.Tensor:
 def run(collective: str, *inputs: tf.Tensor, group: Group | None = None, **attributes: Any) -> Any:
     """The outputs of one of our blocking ops, which runs after the graph's earlier ones."""
     context.refuse_in_trial(collective.replace("rows", "").rstrip("_"))
-    with ops.translated_errors(), graph_order.after_last():
+    placed = device_placement.device_of_ops(device_placement.HOST)
+    with ops.translated_errors(), graph_order.after_last(), placed:
         outputs = getattr(ops.library(), collective)(*inputs, communicator=communicator.attachment(group), **attributes)
     graph_order.record([outputs if isinstance(outputs, tf.Tensor) else outputs[0]])
     return outputs

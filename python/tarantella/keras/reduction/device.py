@@ -14,6 +14,10 @@ def device_of_gradients() -> int:
     """The CUDA device on which this rank reduces gradients, or HOST. The first call is collective, on ranks with a GPU."""
     gpus = device_placement.visible_gpus()
     if not gpus:
+        for kind in dict.fromkeys(device_placement.accelerators()):
+            runtime.logger.info(
+                "gradients travel through host memory, as Tarantella has no kernels for devices of type %s", kind
+            )
         return device_placement.HOST
     reason = _obstacle(gpus[0])
     if bool(collectives.all_reduce(int(not reason), "min")):

@@ -17,9 +17,14 @@ def visible_gpus() -> list[int]:
     return [int(gpu.name.rpartition(":")[2]) for gpu in tf.config.get_visible_devices("GPU")]
 
 
+def accelerators() -> list[str]:
+    """The types of all devices that TensorFlow uses beside the CPU, a name for each device."""
+    return [device.device_type for device in tf.config.get_visible_devices() if device.device_type != "CPU"]
+
+
 def device_of_ops(device: int) -> AbstractContextManager[object]:
-    """Places ops on TensorFlow's first GPU, or on the CPU; changes nothing where there is no GPU."""
-    if device == HOST and not visible_gpus():
+    """Places ops on TensorFlow's first GPU, or on the CPU; changes nothing where there is no other device than that."""
+    if device == HOST and not accelerators():
         return nullcontext()
     placed: AbstractContextManager[object] = tf.device("/device:CPU:0" if device == HOST else "/device:GPU:0")
     return placed

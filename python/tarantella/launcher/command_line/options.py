@@ -20,7 +20,7 @@ from tarantella.launcher.base.errors import UsageError
 from tarantella.launcher.base.text import counted
 from tarantella.launcher.command_line.arguments import COMMANDS, HABITS, MAX_JOB_RANKS, MAX_RANKS, launcher_parser
 from tarantella.launcher.command_line.command import EXAMPLE, MODULE_EXAMPLE, Command, parse_command
-from tarantella.launcher.command_line.devices import visible_gpus
+from tarantella.launcher.command_line.devices import HIDING, visible_gpus
 from tarantella.launcher.command_line.hosts import Host, all_here, assign_ranks, read_hostfile, read_hosts, slots
 
 
@@ -141,7 +141,7 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         per_node=given.per_node,
         requested_ranks=ranks,
         preload=given.preload,
-        may_preload=ranks > 1 and not by_mpirun and not given.no_preload and not visible_gpus(),
+        may_preload=ranks > 1 and not (by_mpirun or given.preload or given.no_preload or visible_gpus()),
         program=command.program,
         source=command.source,
         is_python=command.is_python,
@@ -278,7 +278,7 @@ def _variables(given: argparse.Namespace) -> dict[str, str]:
         "TNT_ON_ALL_RANKS": ",".join(what for what, wanted in on_all.items() if wanted) or None,
         "TNT_HOROVOD": "1" if given.horovod else None,
         "TNT_GPUS_PER_NODE": "0" if given.no_gpu else None,
-        "CUDA_VISIBLE_DEVICES": "-1" if given.no_gpu else None,  # for programs that know nothing of ours
+        **dict.fromkeys(HIDING, "-1" if given.no_gpu else None),  # for programs that know nothing of ours
     }
     found = {key: value for key, value in from_options.items() if value is not None} | dict(given.environment)
     try:

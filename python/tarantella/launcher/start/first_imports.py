@@ -8,8 +8,8 @@ that TensorFlow and Keras read only then.
 from __future__ import annotations
 
 import ast
-import importlib.util
 import os
+import site
 import sys
 from collections.abc import Iterator
 
@@ -56,9 +56,9 @@ def _first_imports(tree: ast.Module) -> Iterator[str]:
 
 
 def _has_plug_ins() -> bool:
-    """Whether TensorFlow's import loads devices of others, which may start threads then. Imports nothing."""
-    spec = importlib.util.find_spec("tensorflow")
-    return spec is None or any(os.path.isdir(f"{place}-plugins") for place in spec.submodule_search_locations or ())
+    """Whether TensorFlow's import loads devices of others, which may start threads then. It looks where TensorFlow does."""
+    places = [*site.getsitepackages(), site.getusersitepackages(), *(place for place in sys.path if "site-packages" in place)]
+    return any(os.path.isdir(os.path.join(place, "tensorflow-plugins")) for place in places)
 
 
 def _is_in(folder: str, name: str) -> bool:

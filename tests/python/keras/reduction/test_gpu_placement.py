@@ -56,17 +56,20 @@ def test_the_host_reduces_what_a_gpu_cannot(found: Findings) -> None:
 
 
 class Config:
-    """TensorFlow's, with so many GPUs."""
+    """TensorFlow's, with so many GPUs, or devices of another type."""
 
-    def __init__(self, gpus: int, chosen: list[int] | None = None, computed: bool = False) -> None:
-        self.gpus = [f"GPU:{i}" for i in range(gpus)]
+    def __init__(self, gpus: int, chosen: list[int] | None = None, computed: bool = False, kind: str = "GPU") -> None:
+        self.kind = kind
+        self.gpus = [f"{kind}:{i}" for i in range(gpus)]
         self.visible: Any = self.gpus if chosen is None else [self.gpus[i] for i in chosen]
         self.computed = computed
         self.growing: list[str] = []
         self.experimental = self
 
-    def list_physical_devices(self, _: str) -> list[str]:
-        return list(self.gpus)
+    def list_physical_devices(self, kind: str | None = None) -> Any:
+        if kind is None:
+            return [SimpleNamespace(device_type=name) for name in ("CPU", "TPU_SYSTEM", *[self.kind] * len(self.gpus))]
+        return list(self.gpus) if kind == self.kind else []
 
     def get_visible_devices(self, _: str) -> Any:
         return self.visible
@@ -118,6 +121,15 @@ def test_every_rank_of_a_node_has_its_gpu(
     assert found.visible == visible
     chosen = visible == ["GPU:3"] and config.gpus != visible and per_node == ""  # by the script
     assert found.growing == (visible if rank and not chosen else [])
+
+
+def test_devices_of_a_plug_in_are_chosen_as_gpus_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = {"TNT_LOCAL_RANK": "1", "TNT_LOCAL_SIZE": "2"}
+    found = choose(monkeypatch, Config(2, kind="XPU"), **place)
+    assert (found.visible, found.growing) == (["XPU:1"], [])
+    assert choose(monkeypatch, Config(4, kind="XPU"), TNT_GPUS_PER_NODE="1", **place).visible == ["XPU:0"]
+    with pytest.raises(tnt.InvalidArgumentError, match="TensorFlow has used XPUs before this rank could choose"):
+        choose(monkeypatch, Config(2, kind="XPU", computed=True), **place)
 
 
 def test_the_user_may_say_how_memory_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,10 +14,21 @@ from tarantella.launcher.command_line.devices import visible_gpus
 )
 def test_gpus_that_ranks_would_see(tmp_path, present, visible, count):
     for i in range(present):
-        (tmp_path / f"0000:0{i}:00.0").mkdir()
-    environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    assert visible_gpus(environment, tmp_path) == count
-    assert visible_gpus(environment, tmp_path / "none") == 0
+        (tmp_path / f"proc/driver/nvidia/gpus/0000:0{i}:00.0").mkdir(parents=True)
+        node = tmp_path / f"amd/sys/class/kfd/kfd/topology/nodes/{i + 1}"
+        node.mkdir(parents=True)
+        (node / "properties").write_text("cpu_cores_count 0\nsimd_count 304\nmem_banks_count 1\n")
+    cpu = tmp_path / "amd/sys/class/kfd/kfd/topology/nodes/0"
+    cpu.mkdir(parents=True)
+    (cpu / "properties").write_text("cpu_cores_count 16\nsimd_count 0\n")
+    for variable, root in (
+        ("CUDA_VISIBLE_DEVICES", tmp_path),
+        ("HIP_VISIBLE_DEVICES", tmp_path / "amd"),
+        ("ROCR_VISIBLE_DEVICES", tmp_path / "amd"),
+    ):
+        environment = {} if visible is None else {variable: visible}
+        assert visible_gpus(environment, root) == count
+        assert visible_gpus(environment, tmp_path / "none") == 0
 
 
 @pytest.mark.parametrize(("words", "gpus", "ranks"), [("", 0, 1), ("", 3, 3), ("--no-gpu", 3, 1), ("-n 2", 3, 2)])

@@ -39,12 +39,10 @@ def test_what_a_script_imports_first(tmp_path: Path, text: str, modules: tuple[s
 
 
 def test_devices_of_a_plug_in_may_have_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "site/tensorflow-plugins").mkdir(parents=True)
-    (tmp_path / "site/tensorflow").mkdir()
-    (tmp_path / "site/tensorflow/__init__.py").touch()
+    (tmp_path / "site-packages/tensorflow-plugins").mkdir(parents=True)
     script = tmp_path / "train.py"
     script.write_text("import tensorflow")
-    monkeypatch.syspath_prepend(tmp_path / "site")
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
     assert preloadable(str(script)) == ()
 
 

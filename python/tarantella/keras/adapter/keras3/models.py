@@ -133,8 +133,11 @@ def is_variable(value: Any) -> bool:
 def jit_only_on_request(model: Any, said: Callable[[], None]) -> Iterator[None]:
     """In this context ``jit_compile="auto"`` means False; `said` is called if it would have meant True.
 
-    Keras decides in a private method of `compile`'s, and has no public way to ask for the decision.
+    Keras decides in a private method of `compile`'s, and has no public way to ask for the decision. A first `compile` with
+    another value asks, too, when it compares what it sets with what was there.
     """
+    if model._jit_compile is None:
+        object.__setattr__(model, "_jit_compile", False)
     decide = model._resolve_auto_jit_compile
     decisions = []
 

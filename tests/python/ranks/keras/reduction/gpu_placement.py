@@ -77,7 +77,7 @@ def a_device_that_is_not_there() -> Any:
 def ranks_decide_alike() -> Any:
     """All can; one cannot."""
     found, messages = [], log_messages()
-    device_placement.visible_gpus = lambda: [RANK]
+    device_placement.visible_gpus, device_placement.accelerators = lambda: [RANK], lambda: ["GPU"]
     for reasons in (["", ""], ["", "no compiler"]):
         device.device_of_gradients.cache_clear()
         device._obstacle = lambda _, reasons=reasons: reasons[RANK]

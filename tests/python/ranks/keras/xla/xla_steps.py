@@ -154,6 +154,9 @@ def auto_is_off_and_says_so() -> list[Any]:
     object.__setattr__(inner, "_resolve_auto_jit_compile", lambda: True)
     wrapped = tnt.Model(inner)
     wrapped.compile("sgd", "mse")
+    chosen = plain()
+    object.__setattr__(chosen, "_resolve_auto_jit_compile", lambda: True)
+    tnt.Model(chosen).compile("sgd", "mse", jit_compile=False)  # nobody has asked for "auto"
     return [wrapped.jit_compile, list(messages)]
 
 

@@ -1,0 +1,61 @@
+"""Training on devices of a plug-in (tests/fake_device), of which Tarantella knows nothing but their type."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tarantella as tnt
+from checks import check, log_messages, run
+
+PLUG_IN = ctypes.CDLL(os.environ["FAKE_DEVICE"])
+messages = log_messages()
+
+
+def losses(wrap: Any = lambda model: model) -> list[float]:
+    keras.utils.set_random_seed(1)
+    model = wrap(keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, "relu"), keras.layers.Dense(1)]))
+    model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=False)
+    x = np.random.default_rng(0).normal(size=(30, 4)).astype("f4")
+    history = model.fit(x, x.sum(1, keepdims=True), batch_size=8, epochs=2, shuffle=False, verbose=0).history["loss"]
+    return [*history, model.evaluate(x, x.sum(1, keepdims=True), verbose=0)]
+
+
+@check
+def devices() -> list[str]:
+    return [*(device.name for device in tf.config.get_visible_devices("TNTFAKE")), tf.linalg.matmul([[1.0]], [[1.0]]).device]
+
+
+@check
+def trained() -> dict[str, Any]:
+    """On the fake device by all ranks, and with plain Keras on the CPU."""
+    before = PLUG_IN.fake_device_copies(1)
+    found = losses(tnt.Model)
+    copies = PLUG_IN.fake_device_copies(1) - before
+    with tf.device("/device:CPU:0"):
+        serial = losses(lambda model: tnt.Model(model, tnt.ParallelStrategy.NONE))
+    return {"found": found, "serial": serial, "copies": copies, "messages": list(messages)}
+
+
+@check
+def reduced_under_hard_placement() -> list[list[float]]:
+    """Tensors of the device, in a graph and eagerly, where TensorFlow places nothing by its own choice."""
+    ones, numbers = tf.ones([2, 2]), tf.fill([2, 1], tnt.get_rank() + 1.0)
+    tf.config.set_soft_device_placement(False)
+    try:
+        with tf.device("/device:TNTFAKE:0"):
+            matrix = tf.linalg.matmul(ones, numbers)
+            summed = tf.function(tnt.all_reduce)(matrix)
+            return [np.ravel(summed).tolist(), np.ravel(tnt.all_reduce(matrix)).tolist()]
+    finally:
+        tf.config.set_soft_device_placement(True)
+
+
+if __name__ == "__main__":
+    run(*sys.argv[1:])
