@@ -166,25 +166,26 @@ class Simulation {
 
   void operate(Communicator& comm, const Row& row, std::size_t count, const void* in, void* out) const {
     const CallContext context{.timeout = 1e9};
+    const auto run = [&](Call::Kind kind, int root) {
+      comm.run({{.kind = kind, .dtype = row.dtype, .op = row.op, .root = root, .count = count}, in, out}, context);
+    };
+    const int root = std::max(row.root, 0);
     switch (row.collective) {
-      case Collective::all_reduce: {
-        const TensorView view{.in = in, .out = out, .count = count};
-        return comm.all_reduce(FusedBuffer({&view, 1}, row.dtype), row.op, context);
-      }
-      case Collective::reduce_scatter: return comm.reduce_scatter(in, out, count, row.dtype, row.op, context);
-      case Collective::all_gather: return comm.all_gather(in, out, count, row.dtype, context);
-      case Collective::broadcast: return comm.broadcast(in, out, count, row.dtype, std::max(row.root, 0), context);
-      case Collective::all_to_all: return comm.all_to_all(in, out, count, row.dtype, context);
-      case Collective::reduce: return comm.reduce(in, out, count, row.dtype, row.op, std::max(row.root, 0), context);
-      case Collective::gather: return comm.gather(in, out, count, row.dtype, std::max(row.root, 0), context);
-      case Collective::scatter: return comm.scatter(in, out, count, row.dtype, std::max(row.root, 0), context);
-      case Collective::barrier: return comm.barrier(context);
+      case Collective::all_reduce: return run(Call::all_reduce, 0);
+      case Collective::reduce_scatter: return run(Call::reduce_scatter, 0);
+      case Collective::all_gather: return run(Call::all_gather, 0);
+      case Collective::broadcast: return run(Call::broadcast, root);
+      case Collective::all_to_all: return run(Call::all_to_all, 0);
+      case Collective::reduce: return run(Call::reduce, root);
+      case Collective::gather: return run(Call::gather, root);
+      case Collective::scatter: return run(Call::scatter, root);
+      case Collective::barrier: return run(Call::barrier, 0);
       case Collective::sendrecv: {
         const int next = (comm.rank() + 1) % ranks_;
         const int previous = (comm.rank() + ranks_ - 1) % ranks_;
-        if (comm.rank() % 2 == 0) comm.send(in, count, row.dtype, next, context);
-        comm.recv(out, count, row.dtype, previous, context);
-        if (comm.rank() % 2 != 0) comm.send(in, count, row.dtype, next, context);
+        if (comm.rank() % 2 == 0) run(Call::send, next);
+        run(Call::recv, previous);
+        if (comm.rank() % 2 != 0) run(Call::send, next);
         return;
       }
       default: throw Failure(fmt::format("{} is not simulated", name(row.collective)));

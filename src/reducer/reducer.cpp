@@ -5,7 +5,6 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
-#include "comm/dispatch_collective.hpp"
 #include "comm/phases.hpp"
 
 namespace tnt {
@@ -263,8 +262,8 @@ void Reducer::end_step() {
     seconds = overlap_.seconds();
   }
   const std::string detail = fmt::format("choosing who reduces {}", options_.name);
-  all_reduce_in_place(*comm_, seconds.data(), seconds.size(), TNT_FLOAT64, TNT_MAX,
-                      {.timeout = options_.timeout, .detail = detail});
+  const Call slowest{.kind = Call::all_reduce, .dtype = TNT_FLOAT64, .op = TNT_MAX, .count = seconds.size()};
+  comm_->run({slowest, seconds.data(), seconds.data()}, {.timeout = options_.timeout, .detail = detail});
   const std::scoped_lock lock(mutex_);
   overlap_.set_agreed(seconds);
   if (options_.overlap != Overlap::automatic) return;
@@ -282,8 +281,7 @@ void Reducer::reduce_bucket(std::size_t bucket, WaitHint wait_hint, PhaseObserve
 }
 
 void Reducer::sum(std::size_t bucket, const FusedBuffer& fused, const CallContext& call) {
-  const std::vector<int>& owners = buckets_[bucket].owners;
-  owners.empty() ? comm_->all_reduce(fused, TNT_SUM, call) : comm_->reduce_to_owners(fused, owners, TNT_SUM, call);
+  comm_->run(fused_all_reduce(fused, TNT_SUM, buckets_[bucket].owners), call);
 }
 
 void Reducer::reduce_with_hook(std::size_t bucket, const FusedBuffer& fused, const CallContext& call) {

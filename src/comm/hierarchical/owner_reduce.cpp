@@ -93,7 +93,8 @@ class HierarchicalCommunicator::OwnerReduce {
     chunk.begin = blocks_.begin(self_) + first;
     chunk.count = blocks_.part(self_, first, per_chunk_);
     chunk.node_sums = comm_.staging_.acquire(counts[place] * size_);
-    comm_.local_->reduce_scatter_v(data.get(), chunk.node_sums.get(), counts, dtype_, op_, context_);
+    comm_.local_->run({uneven_call(Call::reduce_scatter_v, counts, dtype_, op_), data.get(), chunk.node_sums.get(), counts},
+                      context_);
     phases_.end("reduce");
     if (counts[place] > 0) start_between_nodes(chunk, comm_.cross_[index % comm_.cross_.size()], place * nodes_, first);
   }
@@ -129,8 +130,9 @@ class HierarchicalCommunicator::OwnerReduce {
       chunk.owners.push_back(static_cast<int>(node));
       next += count * size_;
     }
-    chunk.work = cross.executor.start(
-        [this, &cross, &chunk] { cross.comm->reduce_to_owners(FusedBuffer(chunk.views, wire_), chunk.owners, op_, context_); });
+    chunk.work = cross.executor.start([this, &cross, &chunk] {
+      cross.comm->run(fused_all_reduce(FusedBuffer(chunk.views, wire_), op_, chunk.owners), context_);
+    });
   }
 
   HierarchicalCommunicator& comm_;
@@ -151,8 +153,6 @@ class HierarchicalCommunicator::OwnerReduce {
 
 void HierarchicalCommunicator::reduce_to_owners(const FusedBuffer& fused, std::span<const int> owners, tnt_op_t op,
                                                 const CallContext& context) {
-  if (!goes_by_nodes(fused, op)) return global_->reduce_to_owners(fused, owners, op, context);
-  if (!equal_nodes_) return all_reduce(fused, op, context);
   std::vector<std::size_t> counts(static_cast<std::size_t>(size()));
   for (std::size_t i = 0; i < owners.size(); ++i) counts[static_cast<std::size_t>(owners[i])] += fused.views()[i].count;
   const Blocks blocks(counts);

@@ -40,28 +40,7 @@ class NetworkCommunicator final : public Communicator {
   [[nodiscard]] int local_size() const noexcept override { return local_size_; }
   [[nodiscard]] const char* transport() const noexcept override { return group_.world->network().transport(); }
 
-  void all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) override;
-  void reduce_to_owners(const FusedBuffer& fused, std::span<const int> owners, tnt_op_t op,
-                        const CallContext& context) override;
-  void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-                      const CallContext& context) override;
-  void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
-  void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
-                 const CallContext& context) override;
-  void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
-  void reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root,
-              const CallContext& context) override;
-  void gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, const CallContext& context) override;
-  void scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, const CallContext& context) override;
-  void reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype, tnt_op_t op,
-                        const CallContext& context) override;
-  void all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
-                    const CallContext& context) override;
-  void all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
-                    std::span<const std::size_t> recv_counts, tnt_dtype_t dtype, const CallContext& context) override;
-  void barrier(const CallContext& context) override;
-  void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) override;
-  void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) override;
+  void run(const Collective& call, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> duplicate_with_flat_sums(const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> create_group(std::span<const int> members, int tag,
@@ -119,13 +98,16 @@ class NetworkCommunicator final : public Communicator {
 
   [[nodiscard]] std::unique_ptr<NetworkCommunicator> make_part(std::span<const int> members, std::uint64_t id) const;
 
-  // Both forms of a collective: of equal and of uneven blocks.
+  // The kinds. Both forms of one, of equal and of uneven blocks, are the same.
+  void reduce_scatter(const Collective& call, const CallContext& context);
+  void reduce_to_owners(const Collective& call, const CallContext& context);
   void reduce_blocks(const Call& call, const Blocks& counts, const FusedBuffer& fused, void* out, const CallContext& context);
-  void gather_blocks(const Call& call, const Blocks& bytes, const void* in, void* out, const CallContext& context);
-  void exchange_blocks(const Call& call, const Blocks& to, const Blocks& from, std::size_t per_chunk, const void* in, void* out,
-                       const CallContext& context);
-  void compare_counts(const Call& call, std::span<const std::size_t> send_counts, std::span<const std::size_t> recv_counts);
-  void reduce_fused(const Call& call, const FusedBuffer& fused, std::optional<std::size_t> root, const CallContext& context);
+  void all_gather(const Collective& call, const CallContext& context);
+  void broadcast(const Collective& call, const CallContext& context);
+  void exchange_blocks(const Collective& call, const CallContext& context);
+  void exchange_counts(const Collective& call, const CallContext& context);
+  // Of an all_reduce, or to the root of a reduce.
+  void reduce_tensors(const Collective& call, const CallContext& context);
   void reduce_directly(const Call& call, const FusedBuffer& fused, std::optional<std::size_t> root, const CallContext& context);
   void reduce_gathered(const Call& call, const FusedBuffer& fused, bool wanted, const CallContext& context);
 

@@ -22,7 +22,9 @@ class NativeChoice {
     return all;
   }
   // bytes: of one member's input.
-  [[nodiscard]] bool takes(Call::Kind kind, std::size_t bytes) const noexcept { return taken_[kind][size_class(bytes)]; }
+  [[nodiscard]] bool takes(Call::Kind kind, std::size_t bytes) const noexcept {
+    return kind < kinds && taken_[kind][size_class(bytes)];
+  }
   // From this many bytes on.
   void set(Call::Kind kind, std::size_t bytes, bool taken) noexcept {
     for (std::size_t i = size_class(bytes); i < sizes; ++i) taken_[kind][i] = taken;
