@@ -10,8 +10,8 @@
 #include "bootstrap/local_socket.hpp"
 #include "bootstrap/node.hpp"
 #include "comm/hierarchical/communicator.hpp"
+#include "comm/network/choice.hpp"
 #include "comm/network/communicator.hpp"
-#include "comm/network/doubling_limit.hpp"
 #include "comm/shm/shm_communicator.hpp"
 
 namespace tnt {

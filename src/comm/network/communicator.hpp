@@ -14,11 +14,9 @@
 #include "comm/blocks.hpp"
 #include "comm/communicator.hpp"
 #include "comm/group_creation.hpp"
-#include "comm/network/all_reduce_choice.hpp"
-#include "comm/network/block_choice.hpp"
+#include "comm/network/choice.hpp"
 #include "comm/network/collective_handshake.hpp"
 #include "comm/network/exchange.hpp"
-#include "comm/network/native_choice.hpp"
 #include "comm/network/point_to_point.hpp"
 #include "kernels/cpu/reduce.hpp"
 
@@ -29,7 +27,7 @@ namespace tnt {
 // tensor of the wire type, unscaled), if the network takes memory of the caller. If such a call fails, it closes the network
 // before it returns (RequestBatch), so no access is left behind. The network's own collectives are taken where take_native says
 // so (native.cpp). Cost of all_reduce: each rank sends 2(n-1)/n S; small data
-// takes the time of one message. The algorithms are chosen in all_reduce_choice.hpp and block_choice.hpp.
+// takes the time of one message. The algorithms are chosen in choice.hpp.
 class NetworkCommunicator final : public Communicator {
  public:
   explicit NetworkCommunicator(const std::shared_ptr<NetworkWorld>& world);  // of all ranks

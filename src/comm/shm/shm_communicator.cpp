@@ -63,7 +63,7 @@ void copy_part(std::byte* to, const void* from, std::size_t begin, std::size_t b
 class ShmCommunicator::MoveStore {
  public:
   MoveStore(ShmCommunicator& self, Call::Kind kind, std::size_t largest)
-      : tuner_(self.move_tuners_.at(kind)), bytes_(largest * self.members()) {
+      : tuner_(self.store_tuners_.at(kind)), bytes_(largest * self.members()) {
     if (bytes_ < self.tuning_.streaming_bytes) return;
     next_ = tuner_.next(bytes_);
     if (next_.timed) begin_ = now_ns();
@@ -130,7 +130,8 @@ void ShmCommunicator::run(const Collective& call, const CallContext& context) {
 void ShmCommunicator::reduce_tensors(const Collective& call, const CallContext& context) {
   const ReducedTensors tensors(call, rank());
   Phases phases(context);
-  ShmAllReduce all_reduce(barrier_, slots_, ll_, store_tuner_, tuning_, self_, tensors.fused(), call.op, phases);
+  ShmAllReduce all_reduce(barrier_, slots_, ll_, store_tuners_[Call::all_reduce], tuning_, self_, tensors.fused(), call.op,
+                          phases);
   call.kind == Call::reduce ? all_reduce.reduce_rooted(rank() == call.root) : all_reduce();
 }
 

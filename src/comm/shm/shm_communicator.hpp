@@ -79,8 +79,7 @@ class ShmCommunicator final : public Communicator {
   ShmBarrier barrier_;
   Slots slots_;
   LLBuffer ll_;
-  StoreTuner store_tuner_;                                      // of all_reduce, into the slots
-  std::array<StoreTuner, Call::all_to_all_v + 1> move_tuners_;  // of results of calls that only move blocks
+  std::array<StoreTuner, Call::all_to_all_v + 1> store_tuners_;  // all_reduce: into the slots; calls that move blocks: results
   ShmMailbox mailbox_;
   ShmMailbox group_mailbox_;
   GroupIds group_ids_;

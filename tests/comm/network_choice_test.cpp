@@ -1,5 +1,5 @@
 // The measured end of recursive doubling: equal on all ranks, and without effect on results.
-#include "comm/network/doubling_limit.hpp"
+#include "comm/network/choice.hpp"
 
 #include <gtest/gtest.h>
 
