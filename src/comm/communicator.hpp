@@ -5,6 +5,7 @@
 // hierarchical, and for devices nccl and staged. Nothing here knows buckets, plans or the C API.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -21,11 +22,15 @@
 
 namespace tnt {
 
+// Of a collective; hook: of a bucket, between packing and sending. In the order of phase_names.
+enum class Phase : std::uint8_t { pack, wait, reduce, unpack, hook };
+inline constexpr std::array<std::string_view, 5> phase_names{"pack", "wait", "reduce", "unpack", "hook"};
+
 // Receives the duration of each phase of a collective, in the order of time.
 class PhaseObserver {
  public:
   virtual ~PhaseObserver() = default;
-  virtual void phase(const char* name, std::int64_t begin_ns, std::int64_t end_ns) = 0;
+  virtual void phase(Phase phase, std::int64_t begin_ns, std::int64_t end_ns) = 0;
 };
 
 // What else needs this process' core while a call waits. A wait beside a computation must not poll all the time; a wait beside

@@ -53,7 +53,7 @@ void LocalCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const 
     reduce_alone(view, view.dtype.value_or(fused.dtype()), fused.dtype());
     make_truth_values(view.out, view.count, fused.dtype(), op);
   }
-  phases.end("unpack");
+  phases.end(Phase::unpack);
 }
 
 void LocalCommunicator::run(const Collective& call, const CallContext& context) {

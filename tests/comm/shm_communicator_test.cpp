@@ -20,11 +20,11 @@ using testing::run_threads;
 
 class Observer final : public PhaseObserver {
  public:
-  void phase(const char* name, std::int64_t begin_ns, std::int64_t end_ns) override {
+  void phase(Phase phase, std::int64_t begin_ns, std::int64_t end_ns) override {
     EXPECT_LE(begin_ns, end_ns);
     EXPECT_LE(last_end_, begin_ns);
     last_end_ = end_ns;
-    names.emplace_back(name);
+    names.emplace_back(phase_names.at(static_cast<std::size_t>(phase)));
   }
   std::vector<std::string> names;
 

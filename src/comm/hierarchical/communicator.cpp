@@ -182,9 +182,9 @@ class HierarchicalCommunicator::AllReduce {
     const StagingBuffer data = comm_.staging_.acquire(slice * slices_ * size_);
     pack_as(dtype_, fused_, first, count, data.get(), comm_.staging_);
     std::memset(data.get() + count * size_, 0, (slice * slices_ - count) * size_);
-    phases_.end("pack");
+    phases_.end(Phase::pack);
     const StagingBuffer own = reduce_in_node(data, slice);
-    phases_.end("reduce");
+    phases_.end(Phase::reduce);
     CrossNode& cross = comm_.cross_[index % comm_.cross_.size()];
     std::shared_ptr<Work> work;
     if (cross.comm) {
@@ -201,11 +201,11 @@ class HierarchicalCommunicator::AllReduce {
   void finish(std::size_t index) {
     auto& chunk = chunks_[index % chunks_in_flight];
     if (chunk->work) (void)chunk->work->wait(-1);
-    phases_.end("wait");
+    phases_.end(Phase::wait);
     gather_in_node(*chunk);
     if (is_mean_) divide(chunk->data.get(), chunk->count, dtype_, static_cast<std::size_t>(comm_.size()));
     unpack_from(dtype_, fused_, chunk->first, chunk->count, chunk->data.get(), comm_.staging_);
-    phases_.end("unpack");
+    phases_.end(Phase::unpack);
     chunk.reset();
   }
 

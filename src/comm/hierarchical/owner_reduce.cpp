@@ -87,7 +87,7 @@ class HierarchicalCommunicator::OwnerReduce {
       pack_as(dtype_, fused_, blocks_.begin(comm_.ranks_by_place_[i]) + first, part(i, first), to, comm_.staging_);
       to += part(i, first) * size_;
     }
-    phases_.end("pack");
+    phases_.end(Phase::pack);
     const auto place = static_cast<std::size_t>(comm_.local_->rank());
     Chunk& chunk = chunks_[index % chunks_in_flight].emplace();
     chunk.begin = blocks_.begin(self_) + first;
@@ -95,7 +95,7 @@ class HierarchicalCommunicator::OwnerReduce {
     chunk.node_sums = comm_.staging_.acquire(counts[place] * size_);
     comm_.local_->run({uneven_call(Call::reduce_scatter_v, counts, dtype_, op_), data.get(), chunk.node_sums.get(), counts},
                       context_);
-    phases_.end("reduce");
+    phases_.end(Phase::reduce);
     if (counts[place] > 0) start_between_nodes(chunk, comm_.cross_[index % comm_.cross_.size()], place * nodes_, first);
   }
 
@@ -104,12 +104,12 @@ class HierarchicalCommunicator::OwnerReduce {
   void finish(std::size_t index) {
     auto& chunk = chunks_[index % chunks_in_flight];
     if (chunk->work) (void)chunk->work->wait(-1);
-    phases_.end("wait");
+    phases_.end(Phase::wait);
     if (is_mean_ && chunk->count > 0) {
       divide(chunk->result.get(), chunk->count, dtype_, static_cast<std::size_t>(comm_.size()));
     }
     unpack_from(dtype_, fused_, chunk->begin, chunk->count, chunk->result.get(), comm_.staging_);
-    phases_.end("unpack");
+    phases_.end(Phase::unpack);
     chunk.reset();
   }
 

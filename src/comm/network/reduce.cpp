@@ -50,7 +50,7 @@ class NetworkCommunicator::AllReduce {
       if (member != group_.self) chunk.scatter.receive({chunk.arrived, member * own, own}, member, scatter_tag);
     }
     if (in == nullptr) fused_.pack(chunk.first, chunk.count, chunk.packed.get());
-    phases_.end("pack");
+    phases_.end(Phase::pack);
     for (std::size_t i = 1; i < group_.size(); ++i) {
       const std::size_t member = (group_.self + i) % group_.size();
       const BufferSlice part = slice(member, chunk);
@@ -63,7 +63,7 @@ class NetworkCommunicator::AllReduce {
     void* out = takes_callers_ ? fused_.out_in_place(chunk.first, chunk.count) : nullptr;
     chunk.result = out != nullptr ? callers_memory(out) : comm_.staging_.acquire(chunk.count * size_);
     comm_.handshake_.wait(chunk.scatter);  // if the call is in place, results arrive where the input was
-    phases_.end("wait");
+    phases_.end(Phase::wait);
     for (std::size_t member = 0; member < group_.size(); ++member) {
       BufferSlice part = slice(member, chunk);
       part.buffer = chunk.result;
@@ -75,7 +75,7 @@ class NetworkCommunicator::AllReduce {
       return member == group_.self ? packed.data() : chunk.arrived.get() + member * own.bytes;
     };
     comm_.reduce_sources(own.data(), source, own.bytes / size_, fused_.dtype(), op_);
-    phases_.end("reduce");
+    phases_.end(Phase::reduce);
     for (std::size_t i = 1; i < group_.size() && own.bytes > 0; ++i) {
       const std::size_t member = (group_.self + i) % group_.size();
       if (wanted_by(member)) chunk.gather.send(own, member, gather_tag);
@@ -85,9 +85,9 @@ class NetworkCommunicator::AllReduce {
   void finish(std::size_t index) {
     auto& chunk = chunks_[index % chunks_in_flight];
     comm_.handshake_.wait(chunk->gather);
-    phases_.end("wait");
+    phases_.end(Phase::wait);
     if (!is_callers(chunk->result) && wanted_by(group_.self)) fused_.unpack(chunk->first, chunk->count, chunk->result.get());
-    phases_.end("unpack");
+    phases_.end(Phase::unpack);
     chunk.reset();
   }
 
@@ -174,17 +174,17 @@ void NetworkCommunicator::reduce_gathered(const Call& call, const FusedBuffer& f
   const std::size_t bytes = fused.count() * dtype_size(fused.dtype());
   handshake_.gather(call, context, bytes, [&](std::byte* to) {
     fused.pack(0, fused.count(), to);
-    phases.end("pack");
+    phases.end(Phase::pack);
   });
-  phases.end("wait");
+  phases.end(Phase::wait);
   if (!wanted) return handshake_.end();
   void* out = fused.out_in_place(0, fused.count());
   const StagingBuffer result = out != nullptr ? callers_memory(out) : staging_.acquire(bytes);
   reduce_sources(
       result.get(), [&](std::size_t member) { return handshake_.gathered(member); }, fused.count(), fused.dtype(), call.op);
-  phases.end("reduce");
+  phases.end(Phase::reduce);
   if (out == nullptr) fused.unpack(0, fused.count(), result.get());
-  phases.end("unpack");
+  phases.end(Phase::unpack);
   handshake_.end();
 }
 
@@ -279,7 +279,7 @@ void NetworkCommunicator::reduce_blocks(const Call& call, const Blocks& counts, 
     const void* in = fused.in_place(0, fused.count());
     const StagingBuffer packed = in != nullptr ? callers_memory(in) : staging_.acquire(bytes);
     if (in == nullptr) fused.pack(0, fused.count(), packed.get());
-    phases.end("pack");
+    phases.end(Phase::pack);
     ReduceScatter stages(*this, packed.get(), out, call, counts);
     handshake_.finish();
     run_pipeline(stages, stages.chunks());
