@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <ctime>
 #include <map>
 #include <memory>
 #include <simgrid/s4u/Actor.hpp>
@@ -16,17 +17,26 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.hpp"
 #include "base/error.hpp"
 #include "benchmarks/rows.hpp"
 #include "benchmarks/shape.hpp"
 #include "benchmarks/simulated/smpi_reference.hpp"
 #include "benchmarks/statistics.hpp"
 #include "benchmarks/verify.hpp"
+#include "comm/network/choice.hpp"
 #include "comm/network/communicator.hpp"
-#include "comm/network/doubling_limit.hpp"
 #include "comm/simulated/simulated_network.hpp"
 #include "kernels/cpu/memory_model.hpp"
+
+// The library's clock in this program is the simulation's: the linker leads its calls of clock_gettime here (CMakeLists.txt).
+extern "C" int __real_clock_gettime(clockid_t clock, timespec* now);   // NOLINT(*-reserved-identifier): the linker's names
+extern "C" int __wrap_clock_gettime(clockid_t clock, timespec* now) {  // NOLINT(*-reserved-identifier)
+  if (clock != CLOCK_MONOTONIC) return __real_clock_gettime(clock, now);
+  const double seconds = simgrid::s4u::Engine::get_clock();
+  now->tv_sec = static_cast<time_t>(seconds);
+  now->tv_nsec = static_cast<long>((seconds - static_cast<double>(now->tv_sec)) * 1e9);
+  return 0;
+}
 
 namespace tnt::bench {
 namespace {
@@ -39,8 +49,6 @@ constexpr double max_checked_terms = 1e8;    // that the checks of all ranks add
 // Smaller messages are copied when they are sent and hold what algorithms tell each other; larger ones hold data alone.
 constexpr std::size_t small_message = std::size_t{64} * 1024;
 bool data_is_carried = true;
-
-std::int64_t simulated_ns() noexcept { return static_cast<std::int64_t>(s4u::Engine::get_clock() * 1e9); }
 
 void carry(simgrid::kernel::activity::CommImpl* message, void* from, std::size_t bytes) {
   if (data_is_carried || bytes < small_message) smpi_comm_copy_buffer_callback(message, from, bytes);
@@ -166,25 +174,26 @@ class Simulation {
 
   void operate(Communicator& comm, const Row& row, std::size_t count, const void* in, void* out) const {
     const CallContext context{.timeout = 1e9};
+    const auto run = [&](Call::Kind kind, int root) {
+      comm.run({{.kind = kind, .dtype = row.dtype, .op = row.op, .root = root, .count = count}, in, out}, context);
+    };
+    const int root = std::max(row.root, 0);
     switch (row.collective) {
-      case Collective::all_reduce: {
-        const TensorView view{.in = in, .out = out, .count = count};
-        return comm.all_reduce(FusedBuffer({&view, 1}, row.dtype), row.op, context);
-      }
-      case Collective::reduce_scatter: return comm.reduce_scatter(in, out, count, row.dtype, row.op, context);
-      case Collective::all_gather: return comm.all_gather(in, out, count, row.dtype, context);
-      case Collective::broadcast: return comm.broadcast(in, out, count, row.dtype, std::max(row.root, 0), context);
-      case Collective::all_to_all: return comm.all_to_all(in, out, count, row.dtype, context);
-      case Collective::reduce: return comm.reduce(in, out, count, row.dtype, row.op, std::max(row.root, 0), context);
-      case Collective::gather: return comm.gather(in, out, count, row.dtype, std::max(row.root, 0), context);
-      case Collective::scatter: return comm.scatter(in, out, count, row.dtype, std::max(row.root, 0), context);
-      case Collective::barrier: return comm.barrier(context);
+      case Collective::all_reduce: return run(Call::all_reduce, 0);
+      case Collective::reduce_scatter: return run(Call::reduce_scatter, 0);
+      case Collective::all_gather: return run(Call::all_gather, 0);
+      case Collective::broadcast: return run(Call::broadcast, root);
+      case Collective::all_to_all: return run(Call::all_to_all, 0);
+      case Collective::reduce: return run(Call::reduce, root);
+      case Collective::gather: return run(Call::gather, root);
+      case Collective::scatter: return run(Call::scatter, root);
+      case Collective::barrier: return run(Call::barrier, 0);
       case Collective::sendrecv: {
         const int next = (comm.rank() + 1) % ranks_;
         const int previous = (comm.rank() + ranks_ - 1) % ranks_;
-        if (comm.rank() % 2 == 0) comm.send(in, count, row.dtype, next, context);
-        comm.recv(out, count, row.dtype, previous, context);
-        if (comm.rank() % 2 != 0) comm.send(in, count, row.dtype, next, context);
+        if (comm.rank() % 2 == 0) run(Call::send, next);
+        run(Call::recv, previous);
+        if (comm.rank() % 2 != 0) run(Call::send, next);
         return;
       }
       default: throw Failure(fmt::format("{} is not simulated", name(row.collective)));
@@ -268,7 +277,6 @@ void run_simulated(const Options& options, const s4u::Engine& engine, const Plat
   if (!options.measure_limit && !options.limit_gbps) node_bandwidth = 0;
   SharedMemoryBandwidth memory(node_bandwidth / platform.ranks_per_node);
   memory_model = &memory;
-  simulated_clock = simulated_ns;
   s4u::Engine::get_instance()->set_default_comm_data_copy_callback(carry);
   SMPI_app_instance_register("ranks", nullptr, *options.ranks);
   Simulation simulation(options, report);

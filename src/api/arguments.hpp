@@ -2,8 +2,10 @@
 // a small collective takes less than 50 ns.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -68,26 +70,6 @@ inline void check_op(tnt_op_t op, tnt_dtype_t dtype) {
   fail(TNT_INVALID_ARGUMENT, "{} needs an integer dtype, not {}", op_name(op), dtype_name(dtype));
 }
 
-// The counts of all ranks, copied.
-inline std::vector<std::size_t> read_counts(const Communicator& communicator, const std::size_t* counts, const char* what) {
-  std::vector<std::size_t> all(&required(counts, what), counts + size_of(communicator));
-  constexpr std::size_t most = SIZE_MAX / 16;  // in bytes of the largest element
-  std::size_t total = 0;
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank] > most - total) fail(TNT_INVALID_ARGUMENT, "{}[{}] {} is too large", what, rank, all[rank]);
-    total += all[rank];
-  }
-  return all;
-}
-
-// The buffers of an uneven form.
-inline void check_uneven(const void* in, std::size_t in_count, const void* out, std::size_t out_count, tnt_dtype_t dtype,
-                         std::optional<std::size_t> in_place) {
-  check_buffer(in, "in", in_count, dtype);
-  check_buffer(out, "out", out_count, dtype);
-  check_overlap(in, in_count, out, out_count, dtype, in_place);
-}
-
 inline const std::byte* at(const void* buffer, std::size_t element, tnt_dtype_t dtype) {
   return static_cast<const std::byte*>(buffer) + element * dtype_size(dtype);
 }
@@ -101,6 +83,27 @@ inline void check_rank(const Communicator& communicator, int rank, const char* w
 inline void check_peer(const Communicator& communicator, int peer, const char* what) {
   check_rank(communicator, peer, what);
   if (peer == communicator.rank()) fail(TNT_INVALID_ARGUMENT, "{} {} is the calling rank itself", what, peer);
+}
+
+// The counts that an uneven form points to.
+struct RankCounts {
+  std::vector<std::size_t> sent;
+  std::vector<std::size_t> received;
+};
+
+// Of all kinds but the smallest, which ask the communicator nothing.
+[[nodiscard]] std::shared_ptr<const RankCounts> check_with_ranks(const Communicator& communicator, Collective& call);
+
+// Completes the call: the result, which is nullptr for most kinds, must live as long. Those of an uneven form are copies of all
+// counts that begin where the call says.
+[[nodiscard]] inline std::shared_ptr<const RankCounts> check_arguments(const Communicator& communicator, Collective& call) {
+  if (call.kind == Call::barrier) return nullptr;
+  if (call.kind != Call::all_reduce) return check_with_ranks(communicator, call);
+  if (call.scale && !std::isfinite(*call.scale)) fail(TNT_INVALID_ARGUMENT, "scale is {}, not a finite number", *call.scale);
+  check_op(call.op, call.dtype);
+  check_equal_buffers(call.in, call.out, call.count, call.dtype);
+  if (!call.scale || !is_integer(call.dtype)) return nullptr;
+  fail(TNT_INVALID_ARGUMENT, "{} is not a floating-point type: scale it before", dtype_name(call.dtype));
 }
 
 }  // namespace tnt

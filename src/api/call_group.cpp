@@ -15,16 +15,16 @@ struct OnDevices {
   tnt_comm* comm;
   std::shared_ptr<DeviceCollectives> devices;
   std::vector<StreamHandle> streams = {};
-  std::vector<const GroupedCall*> collectives = {};
+  std::vector<const Collective*> collectives = {};
   std::vector<Message> upward = {};
   std::vector<Message> downward = {};
 
-  void add(const GroupedCall& call) {
-    if (std::find(streams.begin(), streams.end(), call.stream) == streams.end()) streams.push_back(call.stream);
-    if (call.on_device) {
+  void add(const Collective& call, StreamHandle stream) {
+    if (std::find(streams.begin(), streams.end(), stream) == streams.end()) streams.push_back(stream);
+    if (!is_message(call.kind)) {
       collectives.push_back(&call);
     } else {
-      (call.lane == Lane::upward ? upward : downward).push_back(call.message);
+      (lane_of(call, comm->communicator->rank()) == Lane::upward ? upward : downward).push_back(message_of(call));
     }
   }
 };
@@ -40,7 +40,7 @@ std::vector<LaneOperations> operations_of(const std::list<OnDevices>& all) {
   for (const OnDevices& each : all) {
     if (!each.collectives.empty()) {
       operations.push_back({each.devices.get(), Lane::collectives, each.streams, [&each](DeviceCommunicator& devices) {
-                              for (const GroupedCall* call : each.collectives) call->on_device(*each.comm, devices);
+                              for (const Collective* call : each.collectives) each.devices->run(devices, *call);
                             }});
     }
     exchange(each, Lane::upward, each.upward);
@@ -65,6 +65,22 @@ void CallGroup::set_failure(const Error& error) {
   calls_.clear();
 }
 
+void CallGroup::add(tnt_comm_t comm, const Collective& call, StreamHandle stream, const tnt_work_t* work) {
+  const CancellationDeferral deferral;
+  try {
+    if (work != nullptr) fail(TNT_INVALID_ARGUMENT, "work must be NULL in a group: tnt_group_end waits for its operations");
+    std::list<Kept> one;
+    Kept& kept = one.emplace_back(comm);
+    kept.call = call;
+    kept.counts = check_arguments(*kept.on->communicator, kept.call);
+    kept.stream = stream;
+    if (!failure_) calls_.splice(calls_.end(), one);
+  } catch (const Error& error) {
+    set_failure(error);
+    throw;
+  }
+}
+
 void CallGroup::start() {
   (void)Runtime::get();
   if (depth_++ == 0) ++open_groups;
@@ -84,7 +100,7 @@ void CallGroup::end() {
 void CallGroup::enqueue_on_devices(const std::list<Kept>& calls) {
   std::list<OnDevices> all;
   for (const Kept& kept : calls) {
-    const StreamHandle stream = kept.call.stream;
+    const StreamHandle stream = kept.stream;
     if (stream == nullptr) continue;
     tnt_comm* const comm = &*kept.on;
     auto found = std::find_if(all.begin(), all.end(), [&](const OnDevices& each) { return each.comm == comm; });
@@ -92,7 +108,7 @@ void CallGroup::enqueue_on_devices(const std::list<Kept>& calls) {
       auto devices = connected_devices(*comm, [&] { return device_of_stream(stream); });
       found = all.insert(all.end(), {.comm = comm, .devices = std::move(devices)});
     }
-    found->add(kept.call);
+    found->add(kept.call, stream);
   }
   DeviceCollectives::enqueue_together(operations_of(all));
 }
@@ -101,19 +117,19 @@ void CallGroup::enqueue_on_devices(const std::list<Kept>& calls) {
 void CallGroup::run_on_host(const std::list<Kept>& calls) {
   std::vector<const Kept*> all;
   for (const Kept& kept : calls) {
-    if (kept.call.stream == nullptr) all.push_back(&kept);
+    if (kept.stream == nullptr) all.push_back(&kept);
   }
   if (all.empty()) return;
   const auto operation = [](const Kept& kept) {
-    return [&kept] { kept.call.on_host(*kept.on->communicator, Runtime::get().context(*kept.on)); };
+    return [&kept] { kept.on->communicator->run(kept.call, Runtime::get().context(*kept.on)); };
   };
   std::vector<std::shared_ptr<Work>> started;
   std::exception_ptr last_failure;
   try {
     for (const Kept* kept : std::span(all).first(all.size() - 1)) {
-      started.push_back(kept->call.executor->start(operation(*kept)));
+      started.push_back(kept->on->executor_of(kept->call).start(operation(*kept)));
     }
-    all.back()->call.executor->run(operation(*all.back()));
+    all.back()->on->executor_of(all.back()->call).run(operation(*all.back()));
   } catch (...) {  // what was started still uses the calls and their buffers
     last_failure = std::current_exception();
   }

@@ -3,28 +3,15 @@
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <list>
+#include <memory>
 #include <optional>
-#include <utility>
 
-#include "api/boundary.hpp"
+#include "api/arguments.hpp"
 #include "api/handles.hpp"
 #include "api/runtime.hpp"
-#include "comm/device_communicator.hpp"
 
 namespace tnt {
-
-// An operation that is kept. Without a stream, the executor runs on_host. With one, it is the collective on_device, or the
-// message.
-struct GroupedCall {
-  StreamHandle stream = nullptr;
-  Executor* executor = nullptr;
-  std::function<void(Communicator&, const CallContext&)> on_host;
-  std::function<void(tnt_comm&, DeviceCommunicator&)> on_device = {};
-  Lane lane = Lane::collectives;  // of the message
-  Message message = {};
-};
 
 // The group of one thread.
 class CallGroup {
@@ -40,22 +27,8 @@ class CallGroup {
     return open_groups.load(std::memory_order_relaxed) > 0 && of_thread().depth_ > 0;
   }
 
-  // check(const Communicator&) throws if an argument does not fit; make(tnt_comm&) returns the GroupedCall. The first error is
-  // that of the whole group.
-  template <typename Check, typename Make>
-  void add(tnt_comm_t comm, const tnt_work_t* work, const Check& check, const Make& make) {
-    try {
-      if (work != nullptr) fail(TNT_INVALID_ARGUMENT, "work must be NULL in a group: tnt_group_end waits for its operations");
-      std::list<Kept> one;
-      Kept& kept = one.emplace_back(comm);
-      check(std::as_const(*kept.on->communicator));
-      kept.call = make(*kept.on);
-      if (!failure_) calls_.splice(calls_.end(), one);
-    } catch (const Error& error) {
-      set_failure(error);
-      throw;
-    }
-  }
+  // The first error, such as that of an argument that does not fit, is that of the whole group.
+  void add(tnt_comm_t comm, const Collective& call, StreamHandle stream, const tnt_work_t* work);
 
   void start();
   // The last end enqueues the operations with streams, then runs the others and waits for them. Throws the first error.
@@ -66,7 +39,9 @@ class CallGroup {
   struct Kept {
     explicit Kept(tnt_comm_t comm) : on(comm) {}
     HandleUse<tnt_comm> on;
-    GroupedCall call;
+    Collective call;
+    std::shared_ptr<const RankCounts> counts;
+    StreamHandle stream = nullptr;
   };
   static void enqueue_on_devices(const std::list<Kept>& calls);
   static void run_on_host(const std::list<Kept>& calls);

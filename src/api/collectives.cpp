@@ -1,8 +1,6 @@
 // The C functions of collectives and messages.
-#include <cmath>
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "api/arguments.hpp"
@@ -12,329 +10,260 @@
 #include "api/runtime.hpp"
 #include "api/works.hpp"
 #include "comm/blocks.hpp"
-#include "comm/dispatch_collective.hpp"
 
+namespace tnt {
 namespace {
 
-using namespace tnt;
-
-CallContext context(const tnt_comm& on) { return Runtime::get().context(on); }
-
-// Created by the first call with a stream, which all ranks make, or by tnt_comm_connect_device.
-std::shared_ptr<DeviceCollectives> device_collectives_of(tnt_comm& on, StreamHandle stream) {
-  return connected_devices(on, [&] { return device_of_stream(stream); });
+// The counts of all ranks, copied.
+std::vector<std::size_t> read_counts(const Communicator& communicator, const std::size_t* counts, const char* what) {
+  std::vector<std::size_t> all(&required(counts, what), counts + size_of(communicator));
+  constexpr std::size_t most = SIZE_MAX / 16;  // in bytes of the largest element
+  std::size_t total = 0;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] > most - total) fail(TNT_INVALID_ARGUMENT, "{}[{}] {} is too large", what, rank, all[rank]);
+    total += all[rank];
+  }
+  return all;
 }
 
-// With a stream, on_device(DeviceCommunicator&) enqueues on the lane. Without one, on_host(Communicator&, context) blocks: it
-// runs in this thread, or in the executor's if the caller wants a handle.
-template <typename OnDevice, typename OnHost>
-void run(tnt_comm& on, Executor& executor, Lane lane, StreamHandle stream, tnt_work_t* work, const OnDevice& on_device,
-         const OnHost& on_host) {
-  if (stream != nullptr) {
-    auto state = device_collectives_of(on, stream)->enqueue(lane, stream, work != nullptr, on_device);
+// The buffers of an uneven form.
+void check_uneven(const void* in, std::size_t in_count, const void* out, std::size_t out_count, tnt_dtype_t dtype,
+                  std::optional<std::size_t> in_place) {
+  check_buffer(in, "in", in_count, dtype);
+  check_buffer(out, "out", out_count, dtype);
+  check_overlap(in, in_count, out, out_count, dtype, in_place);
+}
+
+// The counts begin where the caller's do; the result has copies of all of them, and the call points there.
+std::shared_ptr<const RankCounts> check_uneven_arguments(const Communicator& communicator, Collective& call) {
+  const bool exchanges = call.kind == Call::all_to_all_v;
+  const auto self = static_cast<std::size_t>(communicator.rank());
+  const auto lists = std::make_shared<RankCounts>();
+  if (reduces(call.kind)) check_op(call.op, call.dtype);
+  lists->sent = read_counts(communicator, call.counts.data(), exchanges ? "send_counts" : "counts");
+  if (exchanges) lists->received = read_counts(communicator, call.recv_counts.data(), "recv_counts");
+  call.counts = lists->sent;
+  call.recv_counts = lists->received;
+  const Blocks blocks(lists->sent);
+  const auto alone = call.counts.size() == 1 ? std::optional<std::size_t>(0) : std::nullopt;
+  if (!exchanges) static_cast<Call&>(call) = uneven_call(call.kind, call.counts, call.dtype, call.op);
+  if (call.kind == Call::all_gather_v) {
+    check_uneven(call.in, blocks.size(self), call.out, blocks.total(), call.dtype, blocks.begin(self));
+  } else if (call.kind == Call::reduce_scatter_v) {
+    check_uneven(call.in, blocks.total(), call.out, blocks.size(self), call.dtype, alone);
+  } else {
+    if (call.counts[self] != call.recv_counts[self]) {
+      fail(TNT_INVALID_ARGUMENT, "send_counts[{}] is {} and recv_counts[{}] is {}, but the calling rank {} gets what it sends",
+           self, call.counts[self], self, call.recv_counts[self], self);
+    }
+    check_uneven(call.in, blocks.total(), call.out, Blocks(call.recv_counts).total(), call.dtype, alone);
+  }
+  return lists;
+}
+
+// A call that does not begin at once. With a stream, it is enqueued on its lane. Without one it blocks: in this thread, or in
+// the executor's if the caller wants a handle.
+[[gnu::noinline]] void start(tnt_comm_t comm, Collective& call, StreamHandle stream, tnt_work_t* work) {
+  const CancellationDeferral deferral;
+  const HandleUse on(comm);
+  const auto counts = check_arguments(*on->communicator, call);
+  if (stream != nullptr) {  // created by the first call with a stream, which all ranks make, or by tnt_comm_connect_device
+    const auto devices = connected_devices(*on, [&] { return device_of_stream(stream); });
+    auto state = devices->enqueue(lane_of(call, on->communicator->rank()), stream, work != nullptr,
+                                  [&](DeviceCommunicator& lane) { devices->run(lane, call); });
     if (work != nullptr) *work = make_work(std::move(state));
     return;
   }
-  const auto operation = [on_host, &on, call = context(on)] { on_host(*on.communicator, call); };
+  const auto operation = [&on = *on, call, counts, context = Runtime::get().context(*on)] {
+    on.communicator->run(call, context);
+  };
   if (work == nullptr) {
-    executor.run(operation);
+    on->executor_of(call).run(operation);
   } else {
-    *work = make_work(executor.start(operation));
+    *work = make_work(on->executor_of(call).start(operation));
   }
 }
 
-// check(const Communicator&) throws if an argument does not fit. In a group of calls, copies of on_device and on_host are kept.
-template <typename Check, typename OnDevice, typename OnHost>
-void run_collective(tnt_comm_t comm, StreamHandle stream, tnt_work_t* work, const Check& check, const OnDevice& on_device,
-                    const OnHost& on_host) {
-  if (CallGroup::is_open()) {
-    const CancellationDeferral deferral;
-    return CallGroup::of_thread().add(comm, work, check, [&](tnt_comm& on) {
-      return GroupedCall{.stream = stream, .executor = &on.executor, .on_host = on_host, .on_device = on_device};
-    });
-  }
-  if (stream == nullptr && work == nullptr) {
+// A collective of an idle communicator begins at once in this thread.
+void run(tnt_comm_t comm, Collective&& call, StreamHandle stream, tnt_work_t* work) {
+  if (CallGroup::is_open()) [[unlikely]]
+    return CallGroup::of_thread().add(comm, call, stream, work);
+  if (stream == nullptr && work == nullptr && !is_message(call.kind)) {
     const InlineCall inline_call(comm);
     if (inline_call.began()) {
       std::optional<CancellationDeferral> deferral;
       if (!inline_call->defers_cancellation) deferral.emplace();
-      check(*inline_call->communicator);
-      return on_host(*inline_call->communicator, context(*inline_call.operator->()));
+      const auto counts = check_arguments(*inline_call->communicator, call);
+      return inline_call->communicator->run(call, Runtime::get().context(*inline_call.operator->()));
     }
   }
-  const CancellationDeferral deferral;
-  const HandleUse on(comm);
-  check(*on->communicator);
-  run(
-      *on, on->executor, Lane::collectives, stream, work, [&](DeviceCommunicator& devices) { on_device(*on, devices); },
-      on_host);
-}
-
-template <typename Check>
-void run_collective(tnt_comm_t comm, const Call& call, const void* in, void* out, StreamHandle stream, tnt_work_t* work,
-                    const Check& check) {
-  run_collective(
-      comm, stream, work, check, [=](tnt_comm& /*on*/, DeviceCommunicator& devices) { devices.collective(call, in, out, {}); },
-      [=](Communicator& communicator, const CallContext& context) {
-        dispatch_collective(communicator, call, in, out, context);
-      });
-}
-
-// message: to or from its peer, as direction says.
-template <typename OnHost>
-void run_message(tnt_comm_t comm, Executors::Direction direction, const Message& message, StreamHandle stream, tnt_work_t* work,
-                 const OnHost& on_host) {
-  const bool sends = direction == Executors::Direction::to;
-  const auto check = [&](const Communicator& communicator) {
-    check_peer(communicator, message.peer, sends ? "to" : "from");
-    check_buffer(sends ? message.in : message.out, sends ? "in" : "out", message.count, message.dtype);
-  };
-  const auto lane = [&](const tnt_comm& on) {
-    const int self = on.communicator->rank();
-    return sends ? lane_of(self, message.peer) : lane_of(message.peer, self);
-  };
-  if (CallGroup::is_open()) {
-    return CallGroup::of_thread().add(comm, work, check, [&](tnt_comm& on) {
-      return GroupedCall{.stream = stream,
-                         .executor = &on.channels.of(message.peer, direction),
-                         .on_host = on_host,
-                         .lane = lane(on),
-                         .message = message};
-    });
-  }
-  const HandleUse on(comm);
-  check(*on->communicator);
-  run(
-      *on, on->channels.of(message.peer, direction), lane(*on), stream, work,
-      [&](DeviceCommunicator& devices) {
-        devices.exchange({&message, 1}, {});
-      },
-      on_host);
+  start(comm, call, stream, work);
 }
 
 }  // namespace
+
+std::shared_ptr<const RankCounts> check_with_ranks(const Communicator& communicator, Collective& call) {
+  const std::size_t count = call.count;
+  const std::size_t n = size_of(communicator);
+  const bool is_root = communicator.rank() == call.root;
+  const auto root = static_cast<std::size_t>(call.root);
+  switch (call.kind) {
+    case Call::reduce_scatter:
+      check_op(call.op, call.dtype);
+      check_buffers(call.in, n, call.out, 1, count, call.dtype, n == 1 ? std::optional<std::size_t>(0) : std::nullopt);
+      break;
+    case Call::all_gather:
+      check_buffers(call.in, 1, call.out, n, count, call.dtype, static_cast<std::size_t>(communicator.rank()) * count);
+      break;
+    case Call::broadcast:
+      check_rank(communicator, call.root, "root");
+      check_equal_buffers(is_root ? call.in : call.out, call.out, count, call.dtype);
+      break;
+    case Call::all_to_all: check_equal_buffers(call.in, call.out, count, call.dtype, n); break;
+    case Call::reduce:
+      check_op(call.op, call.dtype);
+      check_rank(communicator, call.root, "root");
+      check_equal_buffers(call.in, is_root ? call.out : call.in, count, call.dtype);
+      break;
+    case Call::gather:
+      check_rank(communicator, call.root, "root");
+      if (is_root) {
+        check_buffers(call.in, 1, call.out, n, count, call.dtype, root * count);
+      } else {
+        check_buffer(call.in, "in", count, call.dtype, n);
+      }
+      break;
+    case Call::scatter:
+      check_rank(communicator, call.root, "root");
+      check_buffer(call.out, "out", count, call.dtype, n);
+      if (!is_root) break;
+      check_buffer(call.in, "in", count, call.dtype, n);
+      if (call.out == at(call.in, root * count, call.dtype)) break;
+      check_overlap(call.in, n * count, call.out, count, call.dtype, std::nullopt);
+      break;
+    case Call::send:
+      check_peer(communicator, call.root, "to");
+      check_buffer(call.in, "in", count, call.dtype);
+      break;
+    case Call::recv:
+      check_peer(communicator, call.root, "from");
+      check_buffer(call.out, "out", count, call.dtype);
+      break;
+    case Call::all_gather_v:
+    case Call::reduce_scatter_v:
+    case Call::all_to_all_v: return check_uneven_arguments(communicator, call);
+    default: break;
+  }
+  return nullptr;
+}
+
+}  // namespace tnt
+
+using namespace tnt;
 
 extern "C" {
 
 tnt_status_t tnt_all_reduce(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_op_t op,
                             tnt_stream_t stream, tnt_work_t* work) {
   return guarded_collective([&] {
-    const auto check = [&](const Communicator& /*communicator*/) {
-      check_op(op, dtype);
-      check_equal_buffers(in, out, count, dtype);
-    };
-    run_collective(comm, {.kind = Call::all_reduce, .dtype = dtype, .op = op, .count = count}, in, out, stream, work, check);
+    run(comm, {{.kind = Call::all_reduce, .dtype = dtype, .op = op, .count = count}, in, out}, stream, work);
   });
 }
 
 tnt_status_t tnt_all_reduce_scaled(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, double scale,
                                    tnt_stream_t stream, tnt_work_t* work) {
   return guarded_collective([&] {
-    const auto check = [&](const Communicator& /*communicator*/) {
-      if (!std::isfinite(scale)) fail(TNT_INVALID_ARGUMENT, "scale is {}, not a finite number", scale);
-      check_equal_buffers(in, out, count, dtype);
-      if (is_integer(dtype)) fail(TNT_INVALID_ARGUMENT, "{} is not a floating-point type: scale it before", dtype_name(dtype));
-    };
-    const auto on_device = [=](tnt_comm& /*on*/, DeviceCommunicator& devices) {
-      devices.all_reduce_scaled(in, out, count, dtype, scale, {});
-    };
-    run_collective(comm, stream, work, check, on_device, [=](Communicator& communicator, const CallContext& context) {
-      const TensorView view{.in = in, .out = out, .count = count, .scale = scale};
-      communicator.all_reduce(FusedBuffer({&view, 1}, dtype), TNT_SUM, context);
-    });
+    run(comm, {{.kind = Call::all_reduce, .dtype = dtype, .count = count}, in, out, {}, {}, scale}, stream, work);
   });
 }
 
 tnt_status_t tnt_reduce_scatter(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_op_t op,
                                 tnt_stream_t stream, tnt_work_t* work) {
   return guarded_collective([&] {
-    const auto check = [&](const Communicator& communicator) {
-      check_op(op, dtype);
-      const std::size_t n = size_of(communicator);
-      check_buffers(in, n, out, 1, count, dtype, n == 1 ? std::optional<std::size_t>(0) : std::nullopt);
-    };
-    run_collective(comm, {.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count}, in, out, stream, work,
-                   check);
+    run(comm, {{.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count}, in, out}, stream, work);
   });
 }
 
 tnt_status_t tnt_all_gather(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_stream_t stream,
                             tnt_work_t* work) {
   return guarded_collective([&] {
-    const auto check = [&](const Communicator& communicator) {
-      check_buffers(in, 1, out, size_of(communicator), count, dtype, static_cast<std::size_t>(communicator.rank()) * count);
-    };
-    run_collective(comm, {.kind = Call::all_gather, .dtype = dtype, .count = count}, in, out, stream, work, check);
+    run(comm, {{.kind = Call::all_gather, .dtype = dtype, .count = count}, in, out}, stream, work);
   });
 }
 
 tnt_status_t tnt_broadcast(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, int root,
                            tnt_stream_t stream, tnt_work_t* work) {
   return guarded_collective([&] {
-    const auto check = [&](const Communicator& communicator) {
-      check_rank(communicator, root, "root");
-      check_equal_buffers(communicator.rank() == root ? in : out, out, count, dtype);
-    };
-    run_collective(comm, {.kind = Call::broadcast, .dtype = dtype, .root = root, .count = count}, in, out, stream, work, check);
+    run(comm, {{.kind = Call::broadcast, .dtype = dtype, .root = root, .count = count}, in, out}, stream, work);
   });
 }
 
 tnt_status_t tnt_barrier(tnt_comm_t comm, tnt_stream_t stream, tnt_work_t* work) {
-  return guarded_collective([&] {
-    const auto check = [](const Communicator& /*communicator*/) {};
-    const auto on_device = [](tnt_comm& on, DeviceCommunicator& devices) {
-      void* const buffer = on.device_collectives->barrier_buffer();
-      devices.all_reduce(buffer, buffer, 1, TNT_INT64, TNT_MAX, "barrier");
-    };
-    run_collective(comm, stream, work, check, on_device,
-                   [](Communicator& communicator, const CallContext& call) { communicator.barrier(call); });
-  });
+  return guarded_collective([&] { run(comm, {{.kind = Call::barrier}}, stream, work); });
 }
 
 tnt_status_t tnt_all_to_all(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_stream_t stream,
                             tnt_work_t* work) {
   return guarded_collective([&] {
-    const auto check = [&](const Communicator& communicator) {
-      check_equal_buffers(in, out, count, dtype, size_of(communicator));
-    };
-    run_collective(comm, {.kind = Call::all_to_all, .dtype = dtype, .count = count}, in, out, stream, work, check);
+    run(comm, {{.kind = Call::all_to_all, .dtype = dtype, .count = count}, in, out}, stream, work);
   });
 }
 
 tnt_status_t tnt_reduce(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, tnt_op_t op, int root,
                         tnt_stream_t stream, tnt_work_t* work) {
   return guarded_collective([&] {
-    const auto check = [&](const Communicator& communicator) {
-      check_op(op, dtype);
-      check_rank(communicator, root, "root");
-      check_equal_buffers(in, communicator.rank() == root ? out : in, count, dtype);
-    };
-    const Call call{.kind = Call::reduce, .dtype = dtype, .op = op, .root = root, .count = count};
-    run_collective(comm, call, in, out, stream, work, check);
+    run(comm, {{.kind = Call::reduce, .dtype = dtype, .op = op, .root = root, .count = count}, in, out}, stream, work);
   });
 }
 
 tnt_status_t tnt_gather(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, int root,
                         tnt_stream_t stream, tnt_work_t* work) {
   return guarded_collective([&] {
-    const auto check = [&](const Communicator& communicator) {
-      check_rank(communicator, root, "root");
-      if (communicator.rank() != root) return check_buffer(in, "in", count, dtype, size_of(communicator));
-      check_buffers(in, 1, out, size_of(communicator), count, dtype, static_cast<std::size_t>(root) * count);
-    };
-    const auto on_device = [=](tnt_comm& /*on*/, DeviceCommunicator& devices) {
-      devices.gather(in, out, count, dtype, root, "gather");
-    };
-    run_collective(comm, stream, work, check, on_device, [=](Communicator& communicator, const CallContext& context) {
-      communicator.gather(in, out, count, dtype, root, context);
-    });
+    run(comm, {{.kind = Call::gather, .dtype = dtype, .root = root, .count = count}, in, out}, stream, work);
   });
 }
 
 tnt_status_t tnt_scatter(tnt_comm_t comm, const void* in, void* out, size_t count, tnt_dtype_t dtype, int root,
                          tnt_stream_t stream, tnt_work_t* work) {
   return guarded_collective([&] {
-    const auto check = [&](const Communicator& communicator) {
-      check_rank(communicator, root, "root");
-      const std::size_t blocks = size_of(communicator);
-      check_buffer(out, "out", count, dtype, blocks);
-      if (communicator.rank() != root) return;
-      check_buffer(in, "in", count, dtype, blocks);
-      if (out == at(in, static_cast<std::size_t>(root) * count, dtype)) return;
-      check_overlap(in, blocks * count, out, count, dtype, std::nullopt);
-    };
-    const auto on_device = [=](tnt_comm& /*on*/, DeviceCommunicator& devices) {
-      devices.scatter(in, out, count, dtype, root, "scatter");
-    };
-    run_collective(comm, stream, work, check, on_device, [=](Communicator& communicator, const CallContext& context) {
-      communicator.scatter(in, out, count, dtype, root, context);
-    });
+    run(comm, {{.kind = Call::scatter, .dtype = dtype, .root = root, .count = count}, in, out}, stream, work);
   });
 }
+
+// The number of ranks, and so of counts, is known when the communicator is.
 
 tnt_status_t tnt_all_gather_v(tnt_comm_t comm, const void* in, void* out, const size_t* counts, tnt_dtype_t dtype,
                               tnt_stream_t stream, tnt_work_t* work) {
   return guarded_collective([&] {
-    const auto list = std::make_shared<std::vector<std::size_t>>();  // filled when the number of ranks is known
-    const auto check = [&](const Communicator& communicator) {
-      *list = read_counts(communicator, counts, "counts");
-      const Blocks blocks(*list);
-      const auto self = static_cast<std::size_t>(communicator.rank());
-      check_uneven(in, blocks.size(self), out, blocks.total(), dtype, blocks.begin(self));
-    };
-    const auto on_device = [=](tnt_comm& /*on*/, DeviceCommunicator& devices) {
-      devices.all_gather_v(in, out, *list, dtype, "all_gather_v");
-    };
-    run_collective(comm, stream, work, check, on_device, [=](Communicator& communicator, const CallContext& context) {
-      communicator.all_gather_v(in, out, *list, dtype, context);
-    });
+    run(comm, {{.kind = Call::all_gather_v, .dtype = dtype}, in, out, {counts, std::size_t{0}}}, stream, work);
   });
 }
 
 tnt_status_t tnt_reduce_scatter_v(tnt_comm_t comm, const void* in, void* out, const size_t* counts, tnt_dtype_t dtype,
                                   tnt_op_t op, tnt_stream_t stream, tnt_work_t* work) {
   return guarded_collective([&] {
-    const auto list = std::make_shared<std::vector<std::size_t>>();
-    const auto check = [&](const Communicator& communicator) {
-      check_op(op, dtype);
-      *list = read_counts(communicator, counts, "counts");
-      const Blocks blocks(*list);
-      const std::size_t own = blocks.size(static_cast<std::size_t>(communicator.rank()));
-      check_uneven(in, blocks.total(), out, own, dtype, list->size() == 1 ? std::optional<std::size_t>(0) : std::nullopt);
-    };
-    const auto on_device = [=](tnt_comm& /*on*/, DeviceCommunicator& devices) {
-      devices.reduce_scatter_v(in, out, *list, dtype, op, "reduce_scatter_v");
-    };
-    run_collective(comm, stream, work, check, on_device, [=](Communicator& communicator, const CallContext& context) {
-      communicator.reduce_scatter_v(in, out, *list, dtype, op, context);
-    });
+    run(comm, {{.kind = Call::reduce_scatter_v, .dtype = dtype, .op = op}, in, out, {counts, std::size_t{0}}}, stream, work);
   });
 }
 
 tnt_status_t tnt_all_to_all_v(tnt_comm_t comm, const void* in, void* out, const size_t* send_counts, const size_t* recv_counts,
                               tnt_dtype_t dtype, tnt_stream_t stream, tnt_work_t* work) {
   return guarded_collective([&] {
-    struct Lists {
-      std::vector<std::size_t> sent;
-      std::vector<std::size_t> received;
-    };
-    const auto lists = std::make_shared<Lists>();
-    const auto check = [&](const Communicator& communicator) {
-      lists->sent = read_counts(communicator, send_counts, "send_counts");
-      lists->received = read_counts(communicator, recv_counts, "recv_counts");
-      const auto self = static_cast<std::size_t>(communicator.rank());
-      if (lists->sent[self] != lists->received[self]) {
-        fail(TNT_INVALID_ARGUMENT,
-             "send_counts[{}] is {} and recv_counts[{}] is {}, but the calling rank {} gets what it sends", self,
-             lists->sent[self], self, lists->received[self], self);
-      }
-      check_uneven(in, Blocks(lists->sent).total(), out, Blocks(lists->received).total(), dtype,
-                   lists->sent.size() == 1 ? std::optional<std::size_t>(0) : std::nullopt);
-    };
-    const auto on_device = [=](tnt_comm& /*on*/, DeviceCommunicator& devices) {
-      devices.all_to_all_v(in, out, lists->sent, lists->received, dtype, "all_to_all_v");
-    };
-    run_collective(comm, stream, work, check, on_device, [=](Communicator& communicator, const CallContext& context) {
-      communicator.all_to_all_v(in, out, lists->sent, lists->received, dtype, context);
-    });
+    run(comm,
+        {{.kind = Call::all_to_all_v, .dtype = dtype}, in, out, {send_counts, std::size_t{0}}, {recv_counts, std::size_t{0}}},
+        stream, work);
   });
 }
 
 tnt_status_t tnt_send(tnt_comm_t comm, const void* in, size_t count, tnt_dtype_t dtype, int to, tnt_stream_t stream,
                       tnt_work_t* work) {
-  return guarded([&] {
-    const Message message{.in = in, .count = count, .dtype = dtype, .peer = to};
-    run_message(comm, Executors::Direction::to, message, stream, work,
-                [=](Communicator& communicator, const CallContext& call) { communicator.send(in, count, dtype, to, call); });
-  });
+  return guarded([&] { run(comm, {{.kind = Call::send, .dtype = dtype, .root = to, .count = count}, in}, stream, work); });
 }
 
 tnt_status_t tnt_recv(tnt_comm_t comm, void* out, size_t count, tnt_dtype_t dtype, int from, tnt_stream_t stream,
                       tnt_work_t* work) {
   return guarded([&] {
-    const Message message{.out = out, .count = count, .dtype = dtype, .peer = from};
-    run_message(comm, Executors::Direction::from, message, stream, work,
-                [=](Communicator& communicator, const CallContext& call) { communicator.recv(out, count, dtype, from, call); });
+    run(comm, {{.kind = Call::recv, .dtype = dtype, .root = from, .count = count}, nullptr, out}, stream, work);
   });
 }
 

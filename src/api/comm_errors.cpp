@@ -19,7 +19,7 @@ const char* name_of(int mode) { return mode == TNT_ERRORS_RETURN ? "TNT_ERRORS_R
 // All ranks see the same modes, so all of them throw, or none.
 void check_equal_modes(Communicator& comm, int mode, const CallContext& call) {
   std::vector<int> modes(static_cast<std::size_t>(comm.size()));
-  comm.all_gather(&mode, modes.data(), 1, TNT_INT32, call);
+  comm.run({{.kind = Call::all_gather, .dtype = TNT_INT32, .count = 1}, &mode, modes.data()}, call);
   for (std::size_t rank = 1; rank < modes.size(); ++rank) {
     if (modes[rank] == modes[0]) continue;
     fail(TNT_MISMATCH, "rank 0 of the communicator passed {}, rank {} passed {}: all ranks must pass the same",

@@ -85,6 +85,13 @@ DeviceCollectives::DeviceCollectives(DeviceGroup collectives, std::optional<Devi
   if (upward) upward_.emplace(std::move(*upward));
 }
 
+// A barrier is an all_reduce of one element.
+void DeviceCollectives::run(DeviceCommunicator& comm, const Collective& call) {
+  if (call.kind != Call::barrier) return comm.run(call, {});
+  void* const buffer = barrier_buffer_.get();
+  comm.run({{.kind = Call::all_reduce, .dtype = TNT_INT64, .op = TNT_MAX, .count = 1}, buffer, buffer}, "barrier");
+}
+
 void DeviceCollectives::check_stream(StreamHandle stream) const {
   const int index = device().device_of(stream);
   if (index == device().index()) return;

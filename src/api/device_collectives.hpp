@@ -34,6 +34,10 @@ struct DeviceGroup {
 // ranks that send to each other would wait for each other, so those to a higher rank have one of their own.
 enum class Lane { collectives, upward };
 [[nodiscard]] inline Lane lane_of(int from, int to) noexcept { return from < to ? Lane::upward : Lane::collectives; }
+[[nodiscard]] inline Lane lane_of(const Call& call, int self) noexcept {  // on rank `self`
+  if (!is_message(call.kind)) return Lane::collectives;
+  return call.kind == Call::send ? lane_of(self, call.root) : lane_of(call.root, self);
+}
 
 class DeviceCollectives;
 
@@ -72,8 +76,8 @@ class DeviceCollectives : public std::enable_shared_from_this<DeviceCollectives>
   // All of them begin after the earlier work of their streams, which then wait for them; they do not wait for each other. If
   // one throws, those after it are not enqueued.
   static void enqueue_together(std::span<const LaneOperations> all);
-  // Eight bytes of device memory for a barrier.
-  [[nodiscard]] void* barrier_buffer() const noexcept { return barrier_buffer_.get(); }
+  // The call on one of the communicators, in an operation of theirs.
+  void run(DeviceCommunicator& comm, const Collective& call);
 
   void check();                                     // as DeviceCommunicator::check
   [[nodiscard]] std::size_t captured_operations();  // likewise
@@ -91,7 +95,7 @@ class DeviceCollectives : public std::enable_shared_from_this<DeviceCollectives>
 
   Ordered collectives_;
   std::optional<Ordered> upward_;
-  DeviceBuffer barrier_buffer_;
+  DeviceBuffer barrier_buffer_;  // eight bytes
 };
 
 }  // namespace tnt

@@ -24,6 +24,12 @@ struct tnt_comm {
   ~tnt_comm() {
     if (network && communicator->async_error()) network->skip_finalize();
   }
+  // Of the collectives, or of messages to or from the peer.
+  [[nodiscard]] tnt::Executor& executor_of(const tnt::Call& call) {
+    using Direction = tnt::Executors::Direction;
+    if (!tnt::is_message(call.kind)) return executor;
+    return channels.of(call.root, call.kind == tnt::Call::send ? Direction::to : Direction::from);
+  }
 
   std::shared_ptr<tnt::Network> network;  // of the communicator of all ranks, if mpirun or srun started the job
   std::unique_ptr<tnt::Communicator> communicator;

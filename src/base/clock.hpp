@@ -8,11 +8,7 @@
 
 namespace tnt {
 
-// The clock of a simulation, which takes the place of the machine's. Set before any rank starts; null outside of simulations.
-inline std::int64_t (*simulated_clock)() noexcept = nullptr;
-
 [[nodiscard]] inline std::int64_t now_ns() noexcept {
-  if (simulated_clock != nullptr) return simulated_clock();
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;

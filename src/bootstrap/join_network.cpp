@@ -10,8 +10,8 @@
 #include "bootstrap/local_socket.hpp"
 #include "bootstrap/node.hpp"
 #include "comm/hierarchical/communicator.hpp"
+#include "comm/network/choice.hpp"
 #include "comm/network/communicator.hpp"
-#include "comm/network/doubling_limit.hpp"
 #include "comm/shm/shm_communicator.hpp"
 
 namespace tnt {
@@ -41,7 +41,8 @@ std::vector<PeerInfo> exchange_peer_info(NetworkCommunicator& all, const Setting
   own.transport = settings.transport;
   own.reproducible = settings.shards.has_value();
   std::vector<PeerInfo> peers(static_cast<std::size_t>(all.size()));
-  all.all_gather(&own, peers.data(), sizeof(own), TNT_UINT8, {.timeout = settings.join_seconds(), .detail = "joining the job"});
+  all.run({{.kind = Call::all_gather, .count = sizeof(own)}, &own, peers.data()},
+          {.timeout = settings.join_seconds(), .detail = "joining the job"});
   return peers;
 }
 

@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "comm/call.hpp"
+
 namespace tnt {
 
 // In any unit. Equal blocks allocate nothing.
@@ -54,5 +56,11 @@ class Blocks {
   std::size_t size_ = 0;
   std::vector<std::size_t> begins_;  // and the end of the last; empty for equal blocks
 };
+
+// The blocks that a collective has for each of so many members, its uneven ones if it has those; of all_to_all_v, those that
+// this rank sends. unit: as above.
+[[nodiscard]] inline Blocks blocks_of(const Collective& call, std::size_t members, std::size_t unit = 1) {
+  return call.counts.empty() ? Blocks(members, call.count * unit) : Blocks(call.counts, unit);
+}
 
 }  // namespace tnt

@@ -5,6 +5,7 @@
 // hierarchical, and for devices nccl and staged. Nothing here knows buckets, plans or the C API.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,15 +17,20 @@
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/non_copyable.hpp"
+#include "comm/call.hpp"
 #include "kernels/cpu/pack.hpp"
 
 namespace tnt {
+
+// Of a collective; hook: of a bucket, between packing and sending. In the order of phase_names.
+enum class Phase : std::uint8_t { pack, wait, reduce, unpack, hook };
+inline constexpr std::array<std::string_view, 5> phase_names{"pack", "wait", "reduce", "unpack", "hook"};
 
 // Receives the duration of each phase of a collective, in the order of time.
 class PhaseObserver {
  public:
   virtual ~PhaseObserver() = default;
-  virtual void phase(const char* name, std::int64_t begin_ns, std::int64_t end_ns) = 0;
+  virtual void phase(Phase phase, std::int64_t begin_ns, std::int64_t end_ns) = 0;
 };
 
 // What else needs this process' core while a call waits. A wait beside a computation must not poll all the time; a wait beside
@@ -42,6 +48,32 @@ struct CallContext {
   WaitHint wait_hint = WaitHint::unknown;
 };
 
+// What an all_reduce or a reduce adds up: the fused buffer of the call or its one array, of which only a root gets the sum.
+class ReducedTensors : NonCopyable {
+ public:
+  ReducedTensors(const Collective& call, int rank)
+      : array_{.in = call.in,
+               .out = call.kind == Call::reduce && call.root != rank ? nullptr : call.out,
+               .count = call.count,
+               .scale = call.scale.value_or(1.0)},
+        alone_({&array_, 1}, call.dtype),
+        fused_(call.fused == nullptr ? alone_ : *call.fused) {}
+  [[nodiscard]] const FusedBuffer& fused() const noexcept { return fused_; }
+
+ private:
+  TensorView array_;
+  FusedBuffer alone_;
+  const FusedBuffer& fused_;
+};
+
+// An all_reduce of these tensors. owners: as in Collective.
+[[nodiscard]] inline Collective fused_all_reduce(const FusedBuffer& fused, tnt_op_t op, std::span<const int> owners = {}) {
+  Collective call{{.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()}};
+  call.fused = &fused;
+  call.owners = owners;
+  return call;
+}
+
 class Communicator : NonCopyable {
  public:
   virtual ~Communicator() = default;
@@ -55,40 +87,12 @@ class Communicator : NonCopyable {
   // short ones need not pay for it.
   [[nodiscard]] virtual bool defers_cancellation() const noexcept { return false; }
 
-  // The collectives of tarantella.h. all_reduce takes a fused buffer and packs and unpacks it as its copies in and out.
+  // A collective of tarantella.h, or a message. An all_reduce packs and unpacks a fused buffer as its copies in and out.
   // Reductions are taken in the tree of kernels/cpu/register_sums.hpp over ranks, or over each node's ranks and then over the
-  // nodes (hierarchical), and rounded once: the bits do not depend on the size or on the algorithm.
-  virtual void all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) = 0;
-  // As all_reduce, but each result is needed by one rank: owners[i] needs that of the i-th tensor, whose out is nullptr on the
-  // other ranks. The tensors are in the order of their owners. The same bits.
-  virtual void reduce_to_owners(const FusedBuffer& fused, std::span<const int> /*owners*/, tnt_op_t op,
-                                const CallContext& context) {
-    all_reduce(fused, op, context);
-  }
-  virtual void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-                              const CallContext& context) = 0;
-  virtual void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) = 0;
-  virtual void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
-                         const CallContext& context) = 0;
-  virtual void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) = 0;
-  virtual void reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root,
-                      const CallContext& context) = 0;
-  virtual void gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
-                      const CallContext& context) = 0;
-  virtual void scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
-                       const CallContext& context) = 0;
-  virtual void reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype, tnt_op_t op,
-                                const CallContext& context) = 0;
-  virtual void all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
-                            const CallContext& context) = 0;
-  virtual void all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
-                            std::span<const std::size_t> recv_counts, tnt_dtype_t dtype, const CallContext& context) = 0;
-  virtual void barrier(const CallContext& context) = 0;
-
-  // Point-to-point, independent of the collectives: one thread for each peer and direction may be here while another thread is
-  // in a collective.
-  virtual void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) = 0;
-  virtual void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) = 0;
+  // nodes (hierarchical), and rounded once: the bits do not depend on the size or on the algorithm. Arguments are valid.
+  // Messages are independent of the collectives: one thread for each peer and direction may be here with one while another
+  // thread is in a collective.
+  virtual void run(const Collective& call, const CallContext& context) = 0;
 
   // nullptr for a negative colour.
   [[nodiscard]] virtual std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) = 0;

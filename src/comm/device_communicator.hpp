@@ -24,6 +24,11 @@ struct Message {
   int peer = 0;  // may be this rank itself; the list then has both ends
 };
 
+// A send or a recv.
+[[nodiscard]] inline Message message_of(const Collective& call) {
+  return {.in = call.in, .out = call.out, .count = call.count, .dtype = call.dtype, .peer = call.root};
+}
+
 class DeviceCommunicator : NonCopyable {
  public:
   virtual ~DeviceCommunicator() = default;  // waits for enqueued work, at most until its deadline
@@ -35,53 +40,15 @@ class DeviceCommunicator : NonCopyable {
   // The communicator's own high-priority stream. Other work that is enqueued on it runs between the collectives.
   [[nodiscard]] virtual StreamHandle stream() const noexcept = 0;
 
-  // Each call is enqueued on stream(), in the order of the calls, which is the same on all ranks. detail: for errors, copied.
-  // Buffers are device memory that must stay valid until the stream has passed the operation. In place: out == in; for
-  // all_gather and reduce_scatter, the rank's own block; not for all_to_all. Throws the error of an abort, or
-  // TNT_INVALID_ARGUMENT; nothing was enqueued then.
-  void all_reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, std::string_view detail) {
-    collective({.kind = Call::all_reduce, .dtype = dtype, .op = op, .count = count}, in, out, detail);
-  }
-  // The sum of scale * in, of a floating-point type; each rank has a scale of its own.
-  void all_reduce_scaled(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, double scale,
-                         std::string_view detail);
-  void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, std::string_view detail) {
-    collective({.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count}, in, out, detail);
-  }
-  void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) {
-    collective({.kind = Call::all_gather, .dtype = dtype, .count = count}, in, out, detail);
-  }
-  void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, std::string_view detail) {
-    collective({.kind = Call::broadcast, .dtype = dtype, .root = root, .count = count}, in, out, detail);
-  }
-  void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, std::string_view detail) {
-    collective({.kind = Call::all_to_all, .dtype = dtype, .count = count}, in, out, detail);
-  }
-  void reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root, std::string_view detail) {
-    collective({.kind = Call::reduce, .dtype = dtype, .op = op, .root = root, .count = count}, in, out, detail);
-  }
-  void collective(const Call& call, const void* in, void* out, std::string_view detail);  // any of them
+  // A collective or a message, on device memory that must stay valid until the stream has passed it. Each is enqueued on
+  // stream(), in the order of the calls, which is the same on all ranks. detail: for errors, copied. In place: out == in; for
+  // all_gather and reduce_scatter, the rank's own block, and for gather, scatter and all_gather_v, whose block is then not
+  // moved; not for all_to_all. Throws the error of an abort, or TNT_INVALID_ARGUMENT; nothing was enqueued then.
+  void run(const Collective& call, std::string_view detail);
 
   // Sends and receives that do not wait for one another, like an NCCL group. Sends and receives of a pair of ranks are matched
   // in the order of the lists and calls. Only ranks with messages call this.
   void exchange(std::span<const Message> messages, std::string_view detail);
-  // All but reduce_scatter_v are made of messages. Arguments of host collectives of the same names (communicator.hpp). A block
-  // that is in its place already is not moved.
-  void gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, std::string_view detail);
-  void scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, std::string_view detail);
-  void all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype, std::string_view detail);
-  void reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype, tnt_op_t op,
-                        std::string_view detail);
-  void all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
-                    std::span<const std::size_t> recv_counts, tnt_dtype_t dtype, std::string_view detail);
-  void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, std::string_view detail) {
-    const Message message{.in = in, .count = count, .dtype = dtype, .peer = to};
-    exchange({&message, 1}, detail);
-  }
-  void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, std::string_view detail) {
-    const Message message{.out = out, .count = count, .dtype = dtype, .peer = from};
-    exchange({&message, 1}, detail);
-  }
 
   // Device memory that the communicator's library accesses directly if it is an operand; null: any other memory serves as well.
   // Collective, with the same bytes on all ranks; waits on the host. Release it before the communicator, when no enqueued work
@@ -112,12 +79,11 @@ class DeviceCommunicator : NonCopyable {
 
  private:
   void check_peer(const char* call, int peer) const;
+  void check(const Collective& call) const;
 
-  // The implementations. Arguments are valid; messages may be empty. The job may have been aborted.
-  virtual void enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) = 0;
-  virtual void enqueue_scaled(const Call& call, const void* in, void* out, double scale, std::string_view detail) = 0;
-  virtual void enqueue_reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
-                                        tnt_op_t op, std::string_view detail) = 0;
+  // The implementations. Arguments are valid; messages may be empty. The job may have been aborted. enqueue_collective: an
+  // all_reduce, reduce_scatter, reduce_scatter_v, all_gather, broadcast, all_to_all or reduce.
+  virtual void enqueue_collective(const Collective& call, std::string_view detail) = 0;
   virtual void enqueue_messages(std::span<const Message> messages, std::string_view detail) = 0;
   virtual std::unique_ptr<DeviceCommunicator> create_child(int color, int key, Communicator* host) = 0;  // not after an abort
 };

@@ -15,7 +15,7 @@ std::string name_ranks(const std::vector<int>& ranks) {
 }
 
 std::string mismatch_message(int rank, const Call& call, int other_rank, const Call& other_call, std::uint64_t number) {
-  if (call.counts != other_call.counts && describe(call) == describe(other_call)) {
+  if (call.counts_hash != other_call.counts_hash && describe(call) == describe(other_call)) {
     return fmt::format(
         "rank {} and rank {} called {} with different counts of the ranks (call {} of their communicator): all ranks must pass "
         "the same list",
@@ -25,11 +25,6 @@ std::string mismatch_message(int rank, const Call& call, int other_rank, const C
       "rank {} called {} while rank {} called {} (call {} of their communicator): all ranks must make the same calls in the "
       "same order",
       rank, describe(call), other_rank, describe(other_call), number);
-}
-
-std::string describe_message(Call::Kind kind, std::uint64_t count, tnt_dtype_t dtype, int peer) {
-  const bool sends = kind == Call::send;
-  return fmt::format("{} of {} {} {} rank {}", sends ? "send" : "recv", count, dtype_name(dtype), sends ? "to" : "from", peer);
 }
 
 std::string message_waiter(int rank, const std::string& described, const CallContext& context) {

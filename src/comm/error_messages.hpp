@@ -17,7 +17,6 @@ namespace tnt {
 [[nodiscard]] std::string mismatch_message(int rank, const Call& call, int other_rank, const Call& other_call,
                                            std::uint64_t number);
 // Of point-to-point messages. described: "send of 3 float32 to rank 1".
-[[nodiscard]] std::string describe_message(Call::Kind kind, std::uint64_t count, tnt_dtype_t dtype, int peer);
 [[nodiscard]] std::string message_waiter(int rank, const std::string& described, const CallContext& context);
 [[nodiscard]] std::string unlike_messages(int rank, const std::string& described, int peer, const std::string& of_peer);
 // In all_to_all_v.

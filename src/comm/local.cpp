@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <array>
 
-#include "base/clock.hpp"
+#include "comm/phases.hpp"
 #include "kernels/cpu/reduce.hpp"
 
 namespace tnt {
 namespace {
-
-void copy(const void* in, void* out, std::size_t count, tnt_dtype_t dtype) { scale(out, dtype, in, dtype, count, 1.0); }
 
 // A sum over one rank, rounded as a sum over several ranks.
 void reduce_alone(const TensorView& view, tnt_dtype_t own, tnt_dtype_t wire) {
@@ -49,84 +47,27 @@ void LocalCommunicator::check() const {
 }
 
 void LocalCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) {
-  check();
-  const std::int64_t begin = now_ns();
+  Phases phases(context);
   for (const TensorView& view : fused.views()) {
     if (view.out == nullptr) continue;
     reduce_alone(view, view.dtype.value_or(fused.dtype()), fused.dtype());
     make_truth_values(view.out, view.count, fused.dtype(), op);
   }
-  if (context.observer != nullptr) context.observer->phase("unpack", begin, now_ns());
+  phases.end(Phase::unpack);
 }
 
-void LocalCommunicator::reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-                                       const CallContext& /*context*/) {
+void LocalCommunicator::run(const Collective& call, const CallContext& context) {
+  if (is_message(call.kind)) {  // a single rank has no peer; callers check that
+    fail(TNT_INVALID_ARGUMENT, "{} {} rank {}: there is one rank", kind_name(call.kind),
+         call.kind == Call::send ? "to" : "from", call.root);
+  }
   check();
-  copy(in, out, count, dtype);
-  make_truth_values(out, count, dtype, op);
+  if (call.kind == Call::barrier) return;
+  if (call.kind == Call::all_reduce) return all_reduce(ReducedTensors(call, 0).fused(), call.op, context);
+  const std::size_t count = call.counts.empty() ? call.count : call.counts[0];
+  scale(call.out, call.dtype, call.in, call.dtype, count, 1.0);
+  if (reduces(call.kind)) make_truth_values(call.out, count, call.dtype, call.op);
 }
-
-void LocalCommunicator::all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype,
-                                   const CallContext& /*context*/) {
-  check();
-  copy(in, out, count, dtype);
-}
-
-void LocalCommunicator::broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int /*root*/,
-                                  const CallContext& /*context*/) {
-  check();
-  copy(in, out, count, dtype);
-}
-
-void LocalCommunicator::all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype,
-                                   const CallContext& /*context*/) {
-  check();
-  copy(in, out, count, dtype);
-}
-
-void LocalCommunicator::reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int /*root*/,
-                               const CallContext& context) {
-  reduce_scatter(in, out, count, dtype, op, context);
-}
-
-void LocalCommunicator::gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int /*root*/,
-                               const CallContext& context) {
-  all_gather(in, out, count, dtype, context);
-}
-
-void LocalCommunicator::scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int /*root*/,
-                                const CallContext& context) {
-  all_gather(in, out, count, dtype, context);
-}
-
-void LocalCommunicator::reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
-                                         tnt_op_t op, const CallContext& context) {
-  reduce_scatter(in, out, counts[0], dtype, op, context);
-}
-
-void LocalCommunicator::all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
-                                     const CallContext& context) {
-  all_gather(in, out, counts[0], dtype, context);
-}
-
-void LocalCommunicator::all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
-                                     std::span<const std::size_t> /*recv_counts*/, tnt_dtype_t dtype,
-                                     const CallContext& context) {
-  all_gather(in, out, send_counts[0], dtype, context);
-}
-
-// A single rank has no peer; callers check that.
-void LocalCommunicator::send(const void* /*in*/, std::size_t /*count*/, tnt_dtype_t /*dtype*/, int to,
-                             const CallContext& /*context*/) {
-  fail(TNT_INVALID_ARGUMENT, "send to rank {}: there is one rank", to);
-}
-
-void LocalCommunicator::recv(void* /*out*/, std::size_t /*count*/, tnt_dtype_t /*dtype*/, int from,
-                             const CallContext& /*context*/) {
-  fail(TNT_INVALID_ARGUMENT, "recv from rank {}: there is one rank", from);
-}
-
-void LocalCommunicator::barrier(const CallContext& /*context*/) { check(); }
 
 std::unique_ptr<LocalCommunicator> LocalCommunicator::make_part() const {
   auto part = std::unique_ptr<LocalCommunicator>(new LocalCommunicator(job_));

@@ -22,26 +22,7 @@ class LocalCommunicator final : public Communicator {
   [[nodiscard]] const char* transport() const noexcept override { return "local"; }
   [[nodiscard]] bool defers_cancellation() const noexcept override { return true; }
 
-  void all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) override;
-  void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-                      const CallContext& context) override;
-  void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
-  void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
-                 const CallContext& context) override;
-  void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
-  void reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root,
-              const CallContext& context) override;
-  void gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, const CallContext& context) override;
-  void scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, const CallContext& context) override;
-  void reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype, tnt_op_t op,
-                        const CallContext& context) override;
-  void all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
-                    const CallContext& context) override;
-  void all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
-                    std::span<const std::size_t> recv_counts, tnt_dtype_t dtype, const CallContext& context) override;
-  void barrier(const CallContext& context) override;
-  void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) override;
-  void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) override;
+  void run(const Collective& call, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> create_group(std::span<const int> /*members*/, int /*tag*/,
                                                            const CallContext& context) override {
@@ -67,6 +48,7 @@ class LocalCommunicator final : public Communicator {
 
   explicit LocalCommunicator(std::shared_ptr<AbortState> job) : job_(std::move(job)), own_(job_) {}
   void check() const;  // throws the error of an abort
+  void all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context);
   [[nodiscard]] std::unique_ptr<LocalCommunicator> make_part() const;
 
   std::shared_ptr<AbortState> job_;  // of the communicator of the job, shared by all that are made of it

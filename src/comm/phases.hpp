@@ -12,10 +12,10 @@ class Phases {
   explicit Phases(const CallContext& context) : observer_(context.observer) {
     if (observer_ != nullptr) begin_ = now_ns();
   }
-  void end(const char* name) {
+  void end(Phase phase) {
     if (observer_ == nullptr) return;
     const std::int64_t now = now_ns();
-    observer_->phase(name, begin_, now);
+    observer_->phase(phase, begin_, now);
     begin_ = now;
   }
 

@@ -4,8 +4,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "comm/dispatch_collective.hpp"
-
 namespace tnt {
 
 // Reducers end at different times on different ranks, so the ranks agree on what all of them have.
@@ -15,7 +13,7 @@ CommunicatorPool::Taken CommunicatorPool::take(Communicator& from, const CallCon
     const std::scoped_lock lock(mutex_);
     std::transform(spare_.begin(), spare_.end(), has.begin(), [](const auto& spare) { return spare == nullptr ? 0 : 1; });
   }
-  all_reduce_in_place(from, has.data(), has.size(), TNT_UINT8, TNT_MIN, call);
+  from.run({{.kind = Call::all_reduce, .op = TNT_MIN, .count = has.size()}, has.data(), has.data()}, call);
   const auto index = static_cast<std::size_t>(std::find(has.begin(), has.end(), 1) - has.begin());
   if (index < max_spare) {
     const std::scoped_lock lock(mutex_);

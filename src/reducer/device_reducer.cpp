@@ -330,12 +330,12 @@ bool DeviceReducer::reduce(std::size_t bucket) {
     const auto rank = static_cast<std::size_t>(comm_->rank());
     const std::size_t begin = std::accumulate(state.owned.begin(), state.owned.begin() + comm_->rank(), std::size_t{0});
     auto* const own = data + (state.owned[rank] == 0 ? 0 : begin * dtype_size(dtype));
-    comm_->reduce_scatter_v(data, own, state.owned, dtype, TNT_SUM, details_[bucket]);
+    comm_->run({uneven_call(Call::reduce_scatter_v, state.owned, dtype), data, own, state.owned}, details_[bucket]);
     return true;
   }
   if (buffer.gathered == nullptr) {
     if (is_float8(dtype)) return false;  // of one rank: it is the sum
-    comm_->all_reduce(data, data, state.count, dtype, TNT_SUM, details_[bucket]);
+    comm_->run({{.kind = Call::all_reduce, .dtype = dtype, .count = state.count}, data, data}, details_[bucket]);
     return true;
   }
   const tnt_dtype_t moved = is_float8(dtype) ? TNT_UINT8 : dtype;  // of the same size
@@ -343,12 +343,12 @@ bool DeviceReducer::reduce(std::size_t bucket) {
   const std::size_t bytes = slice * dtype_size(dtype);
   std::byte* const gathered = buffer.gathered;
   std::byte* const own = data + static_cast<std::size_t>(comm_->rank()) * bytes;
-  comm_->all_to_all(data, gathered, slice, moved, details_[bucket]);
+  comm_->run({{.kind = Call::all_to_all, .dtype = moved, .count = slice}, data, gathered}, details_[bucket]);
   std::vector<const void*> sources;
   sources.reserve(static_cast<std::size_t>(comm_->size()));
   for (int rank = 0; rank < comm_->size(); ++rank) sources.push_back(gathered + static_cast<std::size_t>(rank) * bytes);
   device_->reduce(own, sources.data(), comm_->size(), slice, dtype, comm_->stream());
-  comm_->all_gather(own, data, slice, moved, details_[bucket]);
+  comm_->run({{.kind = Call::all_gather, .dtype = moved, .count = slice}, own, data}, details_[bucket]);
   return true;
 }
 

@@ -84,7 +84,7 @@ void DeviceTimes::add(Times& times, std::size_t bucket, ReducerStats& stats) {
 void DeviceTimes::add_to_timeline(Times& times, std::size_t bucket) {
   const auto at = [&](Moment moment) { return clock_ns_ + to_ns(clock_.seconds_until(times.at(moment))); };
   const std::array moments{at(Moment::begin), at(Moment::packed), at(Moment::started), at(Moment::reduced), at(Moment::done)};
-  for (std::size_t i = 0; i < phase_names.size(); ++i) {
+  for (std::size_t i = 0; i + 1 < moments.size(); ++i) {
     trace_->add({.track = track_,
                  .name = fmt::format("{} {}", phase_names[i], bucket),
                  .begin_ns = moments[i],

@@ -8,7 +8,6 @@
 
 #include "base/clock.hpp"
 #include "base/median.hpp"
-#include "comm/dispatch_collective.hpp"
 #include "device/handles.hpp"
 
 namespace tnt {
@@ -23,12 +22,16 @@ constexpr int large_calls = 3;
 constexpr double bucket_seconds = 40e-6;
 
 // The median duration of `calls` calls after one warm-up call.
-template <typename Call>
-double median_seconds(int calls, const Call& call) {
+Call all_reduce_max(tnt_dtype_t dtype, std::size_t count) {
+  return {.kind = Call::all_reduce, .dtype = dtype, .op = TNT_MAX, .count = count};
+}
+
+template <typename Operation>
+double median_seconds(int calls, const Operation& operation) {
   std::vector<double> seconds;
   for (int i = 0; i <= calls; ++i) {
     const std::int64_t begin = now_ns();
-    call();
+    operation();
     if (i > 0) seconds.push_back(static_cast<double>(now_ns() - begin) * 1e-9);
   }
   return median(std::move(seconds));
@@ -36,7 +39,8 @@ double median_seconds(int calls, const Call& call) {
 
 double seconds_of(Communicator& comm, std::size_t bytes, int calls, const CallContext& call) {
   std::vector<float> data(bytes / sizeof(float), 1.0F);
-  return median_seconds(calls, [&] { all_reduce_in_place(comm, data.data(), data.size(), TNT_FLOAT32, TNT_MAX, call); });
+  const Collective largest{all_reduce_max(TNT_FLOAT32, data.size()), data.data(), data.data()};
+  return median_seconds(calls, [&] { comm.run(largest, call); });
 }
 
 double seconds_of(Device& device, DeviceCommunicator& comm, std::size_t bytes, int calls, const CallContext& call) {
@@ -44,7 +48,7 @@ double seconds_of(Device& device, DeviceCommunicator& comm, std::size_t bytes, i
   device.fill_zero(data.get(), bytes, comm.stream());
   const Event finished(device);
   return median_seconds(calls, [&] {
-    comm.all_reduce(data.get(), data.get(), bytes / sizeof(float), TNT_FLOAT32, TNT_MAX, call.detail);
+    comm.run({all_reduce_max(TNT_FLOAT32, bytes / sizeof(float)), data.get(), data.get()}, call.detail);
     finished.record(comm.stream());
     while (!finished.completed()) comm.throw_if_aborted();
   });
@@ -52,7 +56,7 @@ double seconds_of(Device& device, DeviceCommunicator& comm, std::size_t bytes, i
 
 TransportSpeed agreed_speed(double small, double large, std::size_t bytes, Communicator& comm, const CallContext& call) {
   std::array<double, 2> agreed{small, std::max(large - small, 0.0) / static_cast<double>(bytes)};
-  all_reduce_in_place(comm, agreed.data(), agreed.size(), TNT_FLOAT64, TNT_MAX, call);  // of the slowest rank
+  comm.run({all_reduce_max(TNT_FLOAT64, agreed.size()), agreed.data(), agreed.data()}, call);  // of the slowest rank
   return {.latency = agreed[0], .seconds_per_byte = agreed[1]};
 }
 

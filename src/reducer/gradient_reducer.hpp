@@ -21,14 +21,12 @@
 
 namespace tnt {
 
-inline constexpr std::array<std::string_view, 4> phase_names{"pack", "wait", "reduce", "unpack"};
-
 struct ReducerStats {
   std::uint64_t steps = 0;
   std::uint64_t bytes = 0;
   std::int64_t busy_ns = 0;
   std::int64_t exposed_ns = 0;
-  std::array<std::int64_t, 4> phase_ns{};  // the parts of busy_ns, in the order of phase_names
+  std::array<std::int64_t, 4> phase_ns{};  // the parts of busy_ns, by Phase; a hook is in none
 };
 
 // A bucket between packing and sending. offsets: the first element of each of its tensors. On a device, `data` is device

@@ -75,7 +75,7 @@ void compare_plans(const Plan& plan, const std::string& context, Communicator& c
   };
   const Summary own{hash(text), text.size()};
   std::vector<Summary> summaries(ranks);
-  comm.all_gather(&own, summaries.data(), sizeof(Summary), TNT_UINT8, call);
+  comm.run({{.kind = Call::all_gather, .count = sizeof(Summary)}, &own, summaries.data()}, call);
   const auto differs = [&](const Summary& other) {
     return other.hash != summaries[0].hash || other.bytes != summaries[0].bytes;
   };
@@ -86,7 +86,7 @@ void compare_plans(const Plan& plan, const std::string& context, Communicator& c
   std::string padded = text;
   padded.resize(longest);
   std::string all(longest * ranks, '\0');
-  comm.all_gather(padded.data(), all.data(), longest, TNT_UINT8, call);
+  comm.run({{.kind = Call::all_gather, .count = longest}, padded.data(), all.data()}, call);
   const auto text_of = [&](std::size_t rank) {
     return split(std::string_view(all).substr(rank * longest, summaries[rank].bytes));
   };

@@ -5,7 +5,6 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
-#include "comm/dispatch_collective.hpp"
 #include "comm/phases.hpp"
 
 namespace tnt {
@@ -29,12 +28,12 @@ std::size_t first_inline_bucket(const Plan& plan) {
 class BucketObserver final : public PhaseObserver {
  public:
   BucketObserver(Trace* trace, const std::string& track, std::size_t bucket) : trace_(trace), track_(track), bucket_(bucket) {}
-  void phase(const char* name, std::int64_t begin_ns, std::int64_t end_ns) override {
-    const auto index = static_cast<std::size_t>(std::find(phase_names.begin(), phase_names.end(), name) - phase_names.begin());
+  void phase(Phase phase, std::int64_t begin_ns, std::int64_t end_ns) override {
+    const auto index = static_cast<std::size_t>(phase);
     if (index < sums_.size()) sums_[index] += end_ns - begin_ns;
     if (trace_ == nullptr || !trace_->enabled()) return;
     trace_->add({.track = track_,
-                 .name = fmt::format("{} {}", name, bucket_),
+                 .name = fmt::format("{} {}", phase_names[index], bucket_),
                  .begin_ns = begin_ns,
                  .end_ns = end_ns,
                  .bucket = static_cast<std::int64_t>(bucket_)});
@@ -263,8 +262,8 @@ void Reducer::end_step() {
     seconds = overlap_.seconds();
   }
   const std::string detail = fmt::format("choosing who reduces {}", options_.name);
-  all_reduce_in_place(*comm_, seconds.data(), seconds.size(), TNT_FLOAT64, TNT_MAX,
-                      {.timeout = options_.timeout, .detail = detail});
+  const Call slowest{.kind = Call::all_reduce, .dtype = TNT_FLOAT64, .op = TNT_MAX, .count = seconds.size()};
+  comm_->run({slowest, seconds.data(), seconds.data()}, {.timeout = options_.timeout, .detail = detail});
   const std::scoped_lock lock(mutex_);
   overlap_.set_agreed(seconds);
   if (options_.overlap != Overlap::automatic) return;
@@ -282,8 +281,7 @@ void Reducer::reduce_bucket(std::size_t bucket, WaitHint wait_hint, PhaseObserve
 }
 
 void Reducer::sum(std::size_t bucket, const FusedBuffer& fused, const CallContext& call) {
-  const std::vector<int>& owners = buckets_[bucket].owners;
-  owners.empty() ? comm_->all_reduce(fused, TNT_SUM, call) : comm_->reduce_to_owners(fused, owners, TNT_SUM, call);
+  comm_->run(fused_all_reduce(fused, TNT_SUM, buckets_[bucket].owners), call);
 }
 
 void Reducer::reduce_with_hook(std::size_t bucket, const FusedBuffer& fused, const CallContext& call) {
@@ -299,14 +297,14 @@ void Reducer::reduce_with_hook(std::size_t bucket, const FusedBuffer& fused, con
   {
     Phases phases(call);
     fused.pack(0, fused.count(), packed_.data());
-    phases.end("pack");
+    phases.end(Phase::pack);
     call_hook({.bucket = bucket, .data = packed_.data(), .count = fused.count(), .offsets = offsets});
-    phases.end("hook");
+    phases.end(Phase::hook);
   }
   sum(bucket, FusedBuffer(packed, fused.dtype()), call);
   Phases phases(call);
   fused.unpack(0, fused.count(), packed_.data());
-  phases.end("unpack");
+  phases.end(Phase::unpack);
 }
 
 // The error of this rank after a failure. The other ranks wait for this bucket, so they get it as well, unless they know of an

@@ -13,6 +13,7 @@
 
 #include "base/log.hpp"
 #include "nccl/nccl_job.hpp"
+#include "support/collectives.hpp"
 
 namespace tnt {
 namespace {
@@ -51,7 +52,7 @@ TEST_F(DeviceSideTest, IsCarriedByWhatTheSettingsSay) {
       const Stream caller(device);
       const auto in = testing::inputs(4, TNT_FLOAT32, 9, 1);
       const testing::OnDevice data(device, caller.get(), in[testing::at(host.rank())]);
-      const auto sum = [&](DeviceCommunicator& comm) { comm.all_reduce(data.get(), data.get(), 9, TNT_FLOAT32, TNT_SUM, ""); };
+      const auto sum = [&](DeviceCommunicator& comm) { all_reduce(comm, data.get(), data.get(), 9, TNT_FLOAT32, TNT_SUM, ""); };
       EXPECT_EQ(collectives->enqueue(Lane::collectives, caller.get(), false, sum), nullptr);
       EXPECT_EQ(data.read(), testing::reduced(in, TNT_SUM));
     });
@@ -78,7 +79,7 @@ TEST_F(DeviceSideTest, RanksThatShareAGpuGoThroughTheHost) {
       const Stream caller(device);
       const auto in = testing::inputs(4, TNT_FLOAT32, 9, 1);
       const testing::OnDevice data(device, caller.get(), in[testing::at(host.rank())]);
-      const auto sum = [&](DeviceCommunicator& comm) { comm.all_reduce(data.get(), data.get(), 9, TNT_FLOAT32, TNT_SUM, ""); };
+      const auto sum = [&](DeviceCommunicator& comm) { all_reduce(comm, data.get(), data.get(), 9, TNT_FLOAT32, TNT_SUM, ""); };
       (void)collectives->enqueue(Lane::collectives, caller.get(), false, sum);
       EXPECT_EQ(data.read(), testing::reduced(in, TNT_SUM));
     });
@@ -96,7 +97,7 @@ TEST_F(DeviceSideTest, OnlyNcclIsCaptured) {
       auto& device = dynamic_cast<SimulatedDevice&>(collectives->device());
       const Stream caller(device);
       const testing::OnDevice data(device, caller.get(), testing::repeated(TNT_FLOAT32, 4, [](auto) { return 1.0; }));
-      const auto sum = [&](DeviceCommunicator& comm) { comm.all_reduce(data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, ""); };
+      const auto sum = [&](DeviceCommunicator& comm) { all_reduce(comm, data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, ""); };
       device.synchronize(caller.get());
       device.begin_capture(caller.get());
       try {
@@ -128,8 +129,8 @@ TEST_F(DeviceSideTest, TwoRanksMaySendToEachOtherFirst) {
     const auto in = testing::inputs(2, TNT_FLOAT32, 9, 1);
     const testing::OnDevice own(device, caller.get(), in[testing::at(self)]);
     const testing::OnDevice received(device, caller.get(), Array(TNT_FLOAT32, 9));
-    const auto send = [&](DeviceCommunicator& comm) { comm.send(own.get(), 9, TNT_FLOAT32, peer, ""); };
-    const auto receive = [&](DeviceCommunicator& comm) { comm.recv(received.get(), 9, TNT_FLOAT32, peer, ""); };
+    const auto send = [&](DeviceCommunicator& comm) { tnt::send(comm, own.get(), 9, TNT_FLOAT32, peer, ""); };
+    const auto receive = [&](DeviceCommunicator& comm) { recv(comm, received.get(), 9, TNT_FLOAT32, peer, ""); };
     const auto sent = collectives->enqueue(lane_of(self, peer), caller.get(), true, send);
     (void)collectives->enqueue(lane_of(peer, self), caller.get(), false, receive);
     EXPECT_EQ(received.read(), in[testing::at(peer)]);
@@ -165,7 +166,7 @@ TEST_F(DeviceSideTest, OperationsTogetherDoNotWaitForEachOther) {
       const testing::OnDevice& sum = sums.emplace_back(device, second.get(), Array(TNT_FLOAT32, 9));
       const std::vector<StreamHandle> streams{first.get(), second.get()};
       operations.push_back({each.get(), Lane::collectives, streams, [&](DeviceCommunicator& comm) {
-                              comm.all_reduce(own.get(), sum.get(), 9, TNT_FLOAT32, TNT_SUM, "");
+                              all_reduce(comm, own.get(), sum.get(), 9, TNT_FLOAT32, TNT_SUM, "");
                             }});
       std::vector<Message>& upward = messages.emplace_back();
       std::vector<Message>& downward = messages.emplace_back();
@@ -201,8 +202,8 @@ TEST_F(DeviceSideTest, OperationsTogetherAreCheckedFirst) {
     const Stream foreign(other);
     const testing::OnDevice in(device, stream.get(), testing::repeated(TNT_FLOAT32, 4, [](auto) { return 3.0; }));
     const testing::OnDevice out(device, stream.get(), Array(TNT_FLOAT32, 4));
-    const auto copy = [&](DeviceCommunicator& comm) { comm.all_reduce(in.get(), out.get(), 4, TNT_FLOAT32, TNT_SUM, ""); };
-    const auto refused = [&](DeviceCommunicator& comm) { comm.send(in.get(), 4, TNT_FLOAT32, 7, ""); };
+    const auto copy = [&](DeviceCommunicator& comm) { all_reduce(comm, in.get(), out.get(), 4, TNT_FLOAT32, TNT_SUM, ""); };
+    const auto refused = [&](DeviceCommunicator& comm) { send(comm, in.get(), 4, TNT_FLOAT32, 7, ""); };
     const auto together = [&](StreamHandle second) {
       const LaneOperations all[] = {{collectives.get(), Lane::collectives, {stream.get()}, copy},
                                     {collectives.get(), Lane::collectives, {second}, refused}};

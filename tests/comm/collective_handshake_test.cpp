@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/network/communicator.hpp"
+#include "support/collectives.hpp"
 #include "support/fake_network.hpp"
 #include "support/network_ranks.hpp"
 #include "support/thread_ranks.hpp"
@@ -35,11 +36,11 @@ class HandshakeTest : public ::testing::TestWithParam<int> {
 
 void all_reduce(Communicator& comm, std::vector<float>& data) {
   const TensorView view{.in = data.data(), .out = data.data(), .count = data.size()};
-  comm.all_reduce(FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
+  all_reduce(comm, FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
 }
 
 TEST_P(HandshakeTest, ABarrierTakesTheLogarithmOfRanks) {
-  EXPECT_EQ(messages([](Communicator& comm) { comm.barrier(call()); }), n * rounds);
+  EXPECT_EQ(messages([](Communicator& comm) { barrier(comm, call()); }), n * rounds);
 }
 
 TEST_P(HandshakeTest, SoDoesASumOfAFewNumbers) {
@@ -97,7 +98,7 @@ TEST_P(HandshakeTest, APageIsTwoMessagesOnANodeAndOneBetweenNodes) {
 TEST_P(HandshakeTest, ABroadcastHasOneMessageForEachReceiverAndChunk) {
   const std::size_t sent = messages([](Communicator& comm) {
     std::vector<float> data(8000);  // one chunk
-    comm.broadcast(data.data(), data.data(), data.size(), TNT_FLOAT32, 0, call());
+    broadcast(comm, data.data(), data.data(), data.size(), TNT_FLOAT32, 0, call());
   });
   EXPECT_EQ(sent, ranks == 1 ? 0 : n + n - 1);
 }
@@ -107,9 +108,9 @@ INSTANTIATE_TEST_SUITE_P(Ranks, HandshakeTest, ::testing::Values(1, 2, 3, 5, 8, 
 TEST(HandshakeFailure, OnlyTheRankThatDidNotComeIsNamed) {
   for (const int absent : {0, 3, 6}) {
     const std::string message = common_error(7, TNT_TIMEOUT, [absent](Communicator& comm) {
-      comm.barrier(call());
+      barrier(comm, call());
       if (comm.rank() == absent) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
-      comm.barrier({.timeout = 0.3});
+      barrier(comm, {.timeout = 0.3});
     });
     EXPECT_EQ(message.find(fmt::format("rank {} did not arrive within 0.3 s while rank ", absent)), 0U) << message;
   }
@@ -118,7 +119,7 @@ TEST(HandshakeFailure, OnlyTheRankThatDidNotComeIsNamed) {
 TEST(HandshakeFailure, WhoWaitsInAnotherCommunicatorIsNamed) {
   const std::string message = common_error(3, TNT_TIMEOUT, [](Communicator& comm) {
     const auto other = comm.split(0, 0, call());
-    (comm.rank() == 2 ? *other : comm).barrier({.timeout = comm.rank() == 2 ? 5.0 : 0.3});
+    barrier(comm.rank() == 2 ? *other : comm, {.timeout = comm.rank() == 2 ? 5.0 : 0.3});
   });
   EXPECT_EQ(message.find("rank 2 did not arrive within 0.3 s while rank "), 0U) << message;
 }
@@ -139,7 +140,7 @@ TEST(HandshakeFailure, AnotherCallIsFoundWhereverItIs) {
 TEST(HandshakeFailure, AnotherCallBesideRecursiveDoublingIsFound) {
   using Act = void (*)(Communicator&);
   const std::vector<std::pair<std::string, Act>> others{
-      {"barrier", [](Communicator& comm) { comm.barrier(call()); }},
+      {"barrier", [](Communicator& comm) { barrier(comm, call()); }},
       {"all_reduce sum of 90000 float32",
        [](Communicator& comm) {
          std::vector<float> data(90'000);
@@ -153,12 +154,12 @@ TEST(HandshakeFailure, AnotherCallBesideRecursiveDoublingIsFound) {
       {"reduce sum of 500 float32",
        [](Communicator& comm) {
          std::vector<float> data(500);
-         comm.reduce(data.data(), data.data(), data.size(), TNT_FLOAT32, TNT_SUM, 0, call());
+         reduce(comm, data.data(), data.data(), data.size(), TNT_FLOAT32, TNT_SUM, 0, call());
        }},
       {"broadcast of 9000 float32",
        [](Communicator& comm) {
          std::vector<float> data(9000);
-         comm.broadcast(data.data(), data.data(), data.size(), TNT_FLOAT32, comm.rank(), call());
+         broadcast(comm, data.data(), data.data(), data.size(), TNT_FLOAT32, comm.rank(), call());
        }},
   };
   for (const auto& [ranks, odd] : {std::pair{2, 1}, {3, 0}, {9, 4}}) {
@@ -190,10 +191,10 @@ TEST(Handshake, CallsOfAllKindsFollowEachOther) {
         if (own() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 300));
         std::vector<float> data(count, static_cast<float>(comm.rank() + 1));
         if (kind == 0) {
-          comm.barrier(call());
+          barrier(comm, call());
         } else if (kind == 1) {
           const int root = static_cast<int>(count) % ranks;
-          comm.broadcast(data.data(), data.data(), count, TNT_FLOAT32, root, call());
+          broadcast(comm, data.data(), data.data(), count, TNT_FLOAT32, root, call());
           ASSERT_EQ(data, std::vector<float>(count, static_cast<float>(root + 1))) << "call " << i;
         } else {
           all_reduce(comm, data);

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "support/array.hpp"
+#include "support/collectives.hpp"
 #include "support/effort.hpp"
 #include "support/thread_ranks.hpp"
 
@@ -39,7 +40,7 @@ std::vector<Array> inputs(int ranks, tnt_dtype_t dtype, std::size_t count) {
 
 void all_reduce(Communicator& comm, const Array& in, Array& out, tnt_op_t op) {
   const TensorView view{.in = in.data(), .out = out.data(), .count = in.count()};
-  comm.all_reduce(tnt::FusedBuffer({&view, 1}, in.dtype()), op, call());
+  all_reduce(comm, tnt::FusedBuffer({&view, 1}, in.dtype()), op, call());
 }
 
 void check_all_reduce(int ranks, tnt_dtype_t dtype, tnt_op_t op, std::size_t count) {
@@ -112,7 +113,7 @@ TEST_P(CollectivesTest, ReduceScatter) {
         run_threads(ranks, [&](Communicator& comm) {
           const auto self = static_cast<std::size_t>(comm.rank());
           Array out(dtype, count);
-          comm.reduce_scatter(in[self].data(), out.data(), count, dtype, op, call());
+          reduce_scatter(comm, in[self].data(), out.data(), count, dtype, op, call());
           EXPECT_EQ(out, expected.part(self * count, count)) << name_of("reduce_scatter", dtype, op, count);
         });
       }
@@ -131,12 +132,12 @@ TEST_P(CollectivesTest, AllGather) {
       run_threads(ranks, [&](Communicator& comm) {
         const auto self = static_cast<std::size_t>(comm.rank());
         Array out(dtype, count * n());
-        comm.all_gather(in[self].data(), out.data(), count, dtype, call());
+        all_gather(comm, in[self].data(), out.data(), count, dtype, call());
         EXPECT_EQ(out, expected) << name_of("all_gather", dtype, TNT_SUM, count);
         Array in_place(dtype, count * n());
         in_place.place(self * count, in[self]);
         const auto* own = static_cast<const std::byte*>(in_place.data()) + self * count * dtype_size(dtype);
-        comm.all_gather(own, in_place.data(), count, dtype, call());
+        all_gather(comm, own, in_place.data(), count, dtype, call());
         EXPECT_EQ(in_place, expected) << name_of("all_gather in place", dtype, TNT_SUM, count);
       });
     }
@@ -151,10 +152,10 @@ TEST_P(CollectivesTest, BroadcastFromEveryRoot) {
         const Array in = exact_values(dtype, count, static_cast<unsigned>(root));
         run_threads(ranks, [&](Communicator& comm) {
           Array out(dtype, count);
-          comm.broadcast(comm.rank() == root ? in.data() : nullptr, out.data(), count, dtype, root, call());
+          broadcast(comm, comm.rank() == root ? in.data() : nullptr, out.data(), count, dtype, root, call());
           EXPECT_EQ(out, in) << name_of("broadcast", dtype, TNT_SUM, count) << " from " << root;
           Array in_place = comm.rank() == root ? in : Array(dtype, count);
-          comm.broadcast(in_place.data(), in_place.data(), count, dtype, root, call());
+          broadcast(comm, in_place.data(), in_place.data(), count, dtype, root, call());
           EXPECT_EQ(in_place, in) << "in place";
         });
       }
@@ -173,10 +174,10 @@ TEST_P(CollectivesTest, AllToAll) {
         Array expected(dtype, count * n());
         for (std::size_t rank = 0; rank < n(); ++rank) expected.place(rank * count, in[rank].part(self * count, count));
         Array out(dtype, count * n());
-        comm.all_to_all(in[self].data(), out.data(), count, dtype, call());
+        all_to_all(comm, in[self].data(), out.data(), count, dtype, call());
         EXPECT_EQ(out, expected) << name_of("all_to_all", dtype, TNT_SUM, count);
         Array in_place = in[self];
-        comm.all_to_all(in_place.data(), in_place.data(), count, dtype, call());
+        all_to_all(comm, in_place.data(), in_place.data(), count, dtype, call());
         EXPECT_EQ(in_place, expected) << name_of("all_to_all in place", dtype, TNT_SUM, count);
       });
     }
@@ -202,10 +203,10 @@ TEST_P(CollectivesTest, ReduceToARoot) {
         for (const int root : some_roots(ranks)) {
           run_threads(ranks, [&](Communicator& comm) {
             Array out = untouched;
-            comm.reduce(in[static_cast<std::size_t>(comm.rank())].data(), out.data(), count, dtype, op, root, call());
+            reduce(comm, in[static_cast<std::size_t>(comm.rank())].data(), out.data(), count, dtype, op, root, call());
             EXPECT_EQ(out, comm.rank() == root ? expected : untouched) << name_of("reduce", dtype, op, count) << " to " << root;
             Array in_place = in[static_cast<std::size_t>(comm.rank())];
-            comm.reduce(in_place.data(), comm.rank() == root ? in_place.data() : nullptr, count, dtype, op, root, call());
+            reduce(comm, in_place.data(), comm.rank() == root ? in_place.data() : nullptr, count, dtype, op, root, call());
             if (comm.rank() == root) {
               EXPECT_EQ(in_place, expected) << name_of("reduce in place", dtype, op, count);
             }
@@ -229,22 +230,22 @@ TEST_P(CollectivesTest, GatherAndScatter) {
           const auto self = static_cast<std::size_t>(comm.rank());
           const bool is_root = comm.rank() == root;
           Array gathered(dtype, is_root ? count * n() : 0);
-          comm.gather(in[self].data(), is_root ? gathered.data() : nullptr, count, dtype, root, call());
+          gather(comm, in[self].data(), is_root ? gathered.data() : nullptr, count, dtype, root, call());
           if (is_root) {
             EXPECT_EQ(gathered, whole) << name_of("gather", dtype, TNT_SUM, count) << " to " << root;
             auto* own = static_cast<std::byte*>(gathered.data()) + self * count * dtype_size(dtype);
-            comm.gather(own, gathered.data(), count, dtype, root, call());
+            gather(comm, own, gathered.data(), count, dtype, root, call());
             EXPECT_EQ(gathered, whole) << "in place";
-            comm.scatter(gathered.data(), own, count, dtype, root, call());
+            scatter(comm, gathered.data(), own, count, dtype, root, call());
             EXPECT_EQ(gathered, whole) << "scatter in place";
           } else {
-            comm.gather(in[self].data(), nullptr, count, dtype, root, call());
+            gather(comm, in[self].data(), nullptr, count, dtype, root, call());
             Array out(dtype, count);
-            comm.scatter(nullptr, out.data(), count, dtype, root, call());
+            scatter(comm, nullptr, out.data(), count, dtype, root, call());
             EXPECT_EQ(out, in[self]) << name_of("scatter", dtype, TNT_SUM, count) << " from " << root;
           }
           Array out(dtype, count);
-          comm.scatter(is_root ? whole.data() : nullptr, out.data(), count, dtype, root, call());
+          scatter(comm, is_root ? whole.data() : nullptr, out.data(), count, dtype, root, call());
           EXPECT_EQ(out, in[self]) << name_of("scatter", dtype, TNT_SUM, count) << " from " << root;
         });
       }
@@ -276,12 +277,12 @@ TEST_P(CollectivesTest, AllGatherOfUnevenBlocks) {
           const auto self = static_cast<std::size_t>(comm.rank());
           const Array own = whole.part(before(counts, self), counts[self]);
           Array out(dtype, whole.count());
-          comm.all_gather_v(own.data(), out.data(), counts, dtype, call());
+          all_gather_v(comm, own.data(), out.data(), counts, dtype, call());
           EXPECT_EQ(out, whole) << largest << ", " << turn;
           Array in_place(dtype, whole.count());
           in_place.place(before(counts, self), own);
           const auto* part = static_cast<const std::byte*>(in_place.data()) + before(counts, self) * dtype_size(dtype);
-          comm.all_gather_v(part, in_place.data(), counts, dtype, call());
+          all_gather_v(comm, part, in_place.data(), counts, dtype, call());
           EXPECT_EQ(in_place, whole) << "in place, " << largest << ", " << turn;
         });
       }
@@ -299,7 +300,7 @@ TEST_P(CollectivesTest, ReduceScatterOfUnevenBlocks) {
         run_threads(ranks, [&](Communicator& comm) {
           const auto self = static_cast<std::size_t>(comm.rank());
           Array out(dtype, counts[self]);
-          comm.reduce_scatter_v(in[self].data(), out.data(), counts, dtype, TNT_SUM, call());
+          reduce_scatter_v(comm, in[self].data(), out.data(), counts, dtype, TNT_SUM, call());
           EXPECT_EQ(out, expected.part(before(counts, self), counts[self]))
               << dtype_name(dtype) << ", " << largest << ", " << turn;
         });
@@ -328,7 +329,7 @@ TEST_P(CollectivesTest, AllToAllOfUnevenBlocks) {
           expected.place(before(received, rank), in[rank].part(before(sent[rank], self), received[rank]));
         }
         Array out(dtype, expected.count());
-        comm.all_to_all_v(in[self].data(), out.data(), sent[self], received, dtype, call());
+        all_to_all_v(comm, in[self].data(), out.data(), sent[self], received, dtype, call());
         EXPECT_EQ(out, expected) << dtype_name(dtype) << ", " << largest;
       });
     }
@@ -352,11 +353,11 @@ TEST_P(CollectivesTest, NoBufferNeedsAlignment) {
       EXPECT_EQ(result(array.count()), std::vector<std::byte>(array.bytes().begin(), array.bytes().end()));
     };
     const TensorView whole{.in = from.data() + 1, .out = to.data() + 1, .count = count * n()};
-    comm.all_reduce(tnt::FusedBuffer({&whole, 1}, TNT_FLOAT32), TNT_SUM, call());
+    all_reduce(comm, tnt::FusedBuffer({&whole, 1}, TNT_FLOAT32), TNT_SUM, call());
     expect(expected);
     const TensorView little{.in = from.data() + 1, .out = to.data() + 1, .count = 9, .scale = 2.0};
-    comm.all_reduce(tnt::FusedBuffer({&little, 1}, TNT_FLOAT32), TNT_MAX, call());
-    comm.reduce_scatter(from.data() + 1, to.data() + 1, count, TNT_FLOAT32, TNT_SUM, call());
+    all_reduce(comm, tnt::FusedBuffer({&little, 1}, TNT_FLOAT32), TNT_MAX, call());
+    reduce_scatter(comm, from.data() + 1, to.data() + 1, count, TNT_FLOAT32, TNT_SUM, call());
     expect(expected.part(self * count, count));
   });
 }
@@ -396,7 +397,7 @@ TEST_P(CollectivesTest, PiecesWithScalesAreOneRun) {
                        .count = tensor * 1000,
                        .scale = scale(self, tensor)});
     }
-    comm.all_reduce(tnt::FusedBuffer(views, TNT_FLOAT32), TNT_SUM, call());
+    all_reduce(comm, tnt::FusedBuffer(views, TNT_FLOAT32), TNT_SUM, call());
     for (std::size_t tensor = 0; tensor < n_tensors; ++tensor) EXPECT_EQ(out[tensor], expected[tensor]) << "tensor " << tensor;
   });
 }

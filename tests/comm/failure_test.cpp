@@ -5,6 +5,7 @@
 #include <regex>
 #include <thread>
 
+#include "support/collectives.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace tnt {
@@ -18,13 +19,13 @@ float buffer[8][4096];  // for each rank; the values do not matter
 void all_reduce(Communicator& comm, std::size_t count, tnt_dtype_t dtype = TNT_FLOAT32, tnt_op_t op = TNT_SUM) {
   float* own = buffer[comm.rank()];
   const TensorView view{.in = own, .out = own, .count = count};
-  comm.all_reduce(tnt::FusedBuffer({&view, 1}, dtype), op, call());
+  all_reduce(comm, tnt::FusedBuffer({&view, 1}, dtype), op, call());
 }
 void all_gather(Communicator& comm, std::size_t count) {
-  comm.all_gather(buffer[comm.rank()], buffer[comm.rank()], count, TNT_INT8, call());
+  all_gather(comm, buffer[comm.rank()], buffer[comm.rank()], count, TNT_INT8, call());
 }
 void broadcast(Communicator& comm, int root) {
-  comm.broadcast(buffer[comm.rank()], buffer[comm.rank()], 5, TNT_FLOAT32, root, call());
+  broadcast(comm, buffer[comm.rank()], buffer[comm.rank()], 5, TNT_FLOAT32, root, call());
 }
 
 struct Difference {
@@ -43,7 +44,7 @@ TEST_P(MismatchTest, IsTheSameErrorOnAllRanks) {
       for (int i = 0; i < 3; ++i) all_reduce(comm, 4);
       const bool odd = comm.rank() == comm.size() - 1;
       (odd ? difference.odd : difference.others)(comm);
-      comm.barrier(call());
+      barrier(comm, call());
     });
     const std::string expected = fmt::format("rank {} called {} (call 4 of their communicator)", ranks - 1, difference.message);
     // a rank that arrives before rank 0 compares with the first rank that has arrived
@@ -53,7 +54,7 @@ TEST_P(MismatchTest, IsTheSameErrorOnAllRanks) {
 }
 
 const Difference differences[] = {
-    {"Collective", [](auto& comm) { all_reduce(comm, 10); }, [](auto& comm) { comm.barrier(call()); },
+    {"Collective", [](auto& comm) { all_reduce(comm, 10); }, [](auto& comm) { barrier(comm, call()); },
      "barrier while rank 0 called all_reduce sum of 10 float32"},
     {"Count", [](auto& comm) { all_reduce(comm, 10); }, [](auto& comm) { all_reduce(comm, 11); },
      "all_reduce sum of 11 float32 while rank 0 called all_reduce sum of 10 float32"},
@@ -67,13 +68,14 @@ const Difference differences[] = {
      "broadcast of 5 float32 from rank 1 while rank 0 called broadcast of 5 float32 from rank 0"},
     {"CountOfGather", [](auto& comm) { all_gather(comm, 6); }, [](auto& comm) { all_gather(comm, 7); },
      "all_gather of 7 int8 while rank 0 called all_gather of 6 int8"},
-    {"RootOfReduce", [](auto& comm) { comm.reduce(buffer[comm.rank()], buffer[comm.rank()], 5, TNT_INT8, TNT_MAX, 0, call()); },
-     [](auto& comm) { comm.reduce(buffer[comm.rank()], buffer[comm.rank()], 5, TNT_INT8, TNT_MAX, 1, call()); },
+    {"RootOfReduce",
+     [](auto& comm) { reduce(comm, buffer[comm.rank()], buffer[comm.rank()], 5, TNT_INT8, TNT_MAX, 0, call()); },
+     [](auto& comm) { reduce(comm, buffer[comm.rank()], buffer[comm.rank()], 5, TNT_INT8, TNT_MAX, 1, call()); },
      "reduce max of 5 int8 to rank 1 while rank 0 called reduce max of 5 int8 to rank 0"},
-    {"GatherAndScatter", [](auto& comm) { comm.gather(nullptr, nullptr, 0, TNT_INT8, 0, call()); },
-     [](auto& comm) { comm.scatter(nullptr, nullptr, 0, TNT_INT8, 0, call()); },
+    {"GatherAndScatter", [](auto& comm) { gather(comm, nullptr, nullptr, 0, TNT_INT8, 0, call()); },
+     [](auto& comm) { scatter(comm, nullptr, nullptr, 0, TNT_INT8, 0, call()); },
      "scatter of 0 int8 from rank 0 while rank 0 called gather of 0 int8 to rank 0"},
-    {"ReduceScatter", [](auto& comm) { comm.reduce_scatter(nullptr, nullptr, 0, TNT_INT8, TNT_MIN, call()); },
+    {"ReduceScatter", [](auto& comm) { reduce_scatter(comm, nullptr, nullptr, 0, TNT_INT8, TNT_MIN, call()); },
      [](auto& comm) { all_gather(comm, 0); }, "all_gather of 0 int8 while rank 0 called reduce_scatter min of 0 int8"}};
 INSTANTIATE_TEST_SUITE_P(Kinds, MismatchTest, ::testing::ValuesIn(differences),
                          [](const auto& info) { return std::string(info.param.name); });
@@ -85,8 +87,8 @@ TEST(Failure, OtherCountsOfRanksAreNamed) {
       if (comm.rank() == comm.size() - 1) std::swap(++counts[0], --counts[1]);
       std::vector<std::int8_t> in(10);
       std::vector<std::int8_t> out(100);
-      comm.all_gather_v(in.data(), out.data(), counts, TNT_INT8, call());
-      comm.barrier(call());
+      all_gather_v(comm, in.data(), out.data(), counts, TNT_INT8, call());
+      barrier(comm, call());
     });
     EXPECT_NE(message.find(fmt::format("called all_gather_v of {} int8 with different counts of the ranks", 3 * ranks)),
               std::string::npos)
@@ -103,8 +105,8 @@ TEST(Failure, ABlockOfAnotherSizeIsNamed) {
       if (comm.rank() == 0) received[1] = 4;
       std::vector<float> in(100);
       std::vector<float> out(100);
-      comm.all_to_all_v(in.data(), out.data(), sent, received, TNT_FLOAT32, call());
-      comm.barrier(call());
+      all_to_all_v(comm, in.data(), out.data(), sent, received, TNT_FLOAT32, call());
+      barrier(comm, call());
     });
     EXPECT_EQ(message,
               "rank 1 sends 3 elements to rank 0, which expects 4, in all_to_all_v of float32 (call 1 of their communicator): "
@@ -114,9 +116,9 @@ TEST(Failure, ABlockOfAnotherSizeIsNamed) {
 
 TEST(Failure, ATimeoutNamesAllWhoAreMissing) {
   const std::string message = common_error(4, TNT_TIMEOUT, [](Communicator& comm) {
-    comm.barrier(call());
+    barrier(comm, call());
     if (comm.rank() % 2 == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
-    comm.barrier({.timeout = 0.3, .detail = "the test's own"});
+    barrier(comm, {.timeout = 0.3, .detail = "the test's own"});
   });
   EXPECT_EQ(message.find("rank 1, rank 3 did not arrive within 0.3 s"), 0U) << message;
   EXPECT_NE(message.find("in barrier (call 2, the test's own)"), std::string::npos) << message;
@@ -128,7 +130,7 @@ TEST(Failure, AnAbortReachesAllWhereverTheyAre) {
       const auto part = comm.split(0, 0, call());
       if (comm.rank() == aborting) comm.abort(TNT_ABORTED, "the loss is not a number");
       while (true) {
-        (comm.rank() == 1 ? *part : comm).barrier(call());
+        barrier(comm.rank() == 1 ? *part : comm, call());
       }
     });
     EXPECT_EQ(message, "the loss is not a number");
@@ -138,7 +140,7 @@ TEST(Failure, AnAbortReachesAllWhereverTheyAre) {
 TEST(Failure, WhoLeavesIsNamed) {
   const testing::ThreadJob job(3);
   const auto endings = job.run([](Communicator& comm) {
-    comm.barrier(call());
+    barrier(comm, call());
     if (comm.rank() == 1) return;
     all_reduce(comm, 10);
   });
@@ -153,7 +155,7 @@ TEST(Failure, WhoLeavesIsNamed) {
 
 TEST(Failure, WhoHasDoneItsPartMayLeave) {
   testing::run_threads(3, [](Communicator& comm) {
-    comm.barrier(call());
+    barrier(comm, call());
     if (comm.rank() == 2) return;  // the others have already seen it
     std::this_thread::sleep_for(std::chrono::milliseconds(30));
   });
@@ -174,7 +176,7 @@ TEST(Failure, EveryLaterCallFailsAlike) {
     } catch (const Error& error) {
       EXPECT_EQ(error.what(), first);
     }
-    comm.barrier(call());
+    barrier(comm, call());
   });
   EXPECT_NE(message, "");
 }
@@ -185,7 +187,7 @@ TEST(Failure, CancelEndsACallInAnotherThread) {
     if (world.rank() == 0) {
       std::thread waiting([&] {
         try {
-          part->barrier(call());
+          barrier(*part, call());
           ADD_FAILURE();
         } catch (const Error& error) {
           EXPECT_NE(std::string(error.what()).find("was cancelled"), std::string::npos) << error.what();
@@ -194,7 +196,7 @@ TEST(Failure, CancelEndsACallInAnotherThread) {
       part->cancel();
       waiting.join();
     }
-    world.barrier(call());  // the job continues
+    barrier(world, call());  // the job continues
   });
 }
 

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <thread>
 
+#include "support/collectives.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace tnt {
@@ -14,7 +15,7 @@ using testing::run_threads;
 
 std::vector<int> gathered(Communicator& comm, int value) {
   std::vector<int> all(static_cast<std::size_t>(comm.size()));
-  comm.all_gather(&value, all.data(), 1, TNT_INT32, call());
+  all_gather(comm, &value, all.data(), 1, TNT_INT32, call());
   return all;
 }
 
@@ -37,10 +38,10 @@ TEST_P(GroupCreationTest, OnlyMembersCallAndTheListIsTheirOrder) {
       EXPECT_EQ(gathered(*group, world.rank()), members);
       std::vector<float> data(40'000, static_cast<float>(world.rank()));
       const TensorView view{.in = data.data(), .out = data.data(), .count = data.size()};
-      group->all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
+      all_reduce(*group, tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
       EXPECT_EQ(data.back(), static_cast<float>(std::accumulate(members.begin(), members.end(), 0)));
     }
-    world.barrier(call());
+    barrier(world, call());
   });
 }
 
@@ -66,7 +67,7 @@ TEST_P(GroupCreationTest, OneAfterAnotherBesideCollectives) {
   std::iota(all.begin(), all.end(), 0);
   run_threads(GetParam(), [&](Communicator& world) {
     std::thread collectives([&] {
-      for (int i = 0; i < 50; ++i) world.barrier(call());
+      for (int i = 0; i < 50; ++i) barrier(world, call());
     });
     std::vector<std::unique_ptr<Communicator>> groups;
     for (int i = 0; i < 6; ++i) groups.push_back(world.create_group(all, i % 2, call()));
@@ -99,7 +100,7 @@ TEST(GroupCreation, AnotherListIsTheSameErrorOnAllRanks) {
   const std::string message = testing::common_error(3, TNT_MISMATCH, [](Communicator& world) {
     if (world.rank() == 0) (void)world.create_group(std::vector<int>{0, 1, 2}, 3, call());
     if (world.rank() == 1) (void)world.create_group(std::vector<int>{0, 1}, 3, call());
-    world.barrier(call());
+    barrier(world, call());
   });
   EXPECT_EQ(message,
             "rank 1 called create_group of ranks 0, 1 with tag 3 while rank 0 called it with other ranks, 3 of them: all "
@@ -109,7 +110,7 @@ TEST(GroupCreation, AnotherListIsTheSameErrorOnAllRanks) {
 TEST(GroupCreation, AFirstMemberThatDoesNotComeIsNamed) {
   const std::string message = testing::common_error(2, TNT_TIMEOUT, [](Communicator& world) {
     if (world.rank() == 1) (void)world.create_group(std::vector<int>{0, 1}, 3, call(0.2));
-    world.barrier(call());
+    barrier(world, call());
   });
   EXPECT_EQ(message.find("rank 0 did not arrive within 0.2 s while rank 1 in recv of "), 0U) << message;
   EXPECT_NE(message.find("(create_group of ranks 0, 1 with tag 3) waited"), std::string::npos) << message;

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "support/array.hpp"
+#include "support/collectives.hpp"
 #include "support/effort.hpp"
 #include "support/fake_network.hpp"
 #include "support/hierarchical_transport.hpp"
@@ -61,7 +62,7 @@ TEST(Hierarchical, AllReduceAroundItsChunks) {
             const TensorView view{.in = data.data(), .out = data.data(), .count = count};
             for (int i = 0; i < 2; ++i) {
               data = in[static_cast<std::size_t>(comm.rank())];
-              comm.all_reduce(tnt::FusedBuffer({&view, 1}, dtype), op, call());
+              all_reduce(comm, tnt::FusedBuffer({&view, 1}, dtype), op, call());
               EXPECT_EQ(data, expected) << dtype_name(dtype) << ", bytes " << bytes << ", op " << op_name(op);
             }
           });
@@ -85,7 +86,7 @@ TEST(Hierarchical, SumsHaveTheSameBitsAlways) {
       std::vector<float> data(count);
       for (std::size_t i = 0; i < count; ++i) data[i] = value(static_cast<std::size_t>(comm.rank()), i);
       const TensorView view{.in = data.data(), .out = data.data(), .count = count};
-      comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
+      all_reduce(comm, tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
       EXPECT_EQ(data, expected);
     });
   }
@@ -123,7 +124,7 @@ TEST(Hierarchical, RandomPlacementsOfRanksOnNodes) {
       const auto reduce = [&](const std::vector<Array>& in, tnt_op_t op) {
         Array data = in[static_cast<std::size_t>(comm.rank())];
         const TensorView view{.in = data.data(), .out = data.data(), .count = data.count()};
-        comm.all_reduce(FusedBuffer({&view, 1}, data.dtype()), op, call());
+        all_reduce(comm, FusedBuffer({&view, 1}, data.dtype()), op, call());
         return data;
       };
       // the halves belong to the last rank and to rank 1
@@ -137,7 +138,7 @@ TEST(Hierarchical, RandomPlacementsOfRanksOnNodes) {
             TensorView{.in = begin, .out = comm.rank() == owners[0] ? begin : nullptr, .count = half},
             TensorView{
                 .in = begin + bytes, .out = comm.rank() == owners[1] ? begin + bytes : nullptr, .count = data.count() - half}};
-        comm.reduce_to_owners(FusedBuffer(views, data.dtype()), owners, TNT_SUM, call());
+        tnt::reduce_to_owners(comm, FusedBuffer(views, data.dtype()), owners, TNT_SUM, call());
         return data;
       };
       for (const auto& [in, sum] : sums) {
@@ -168,12 +169,12 @@ TEST(Hierarchical, WhatTravelsIn16BitsIsRoundedBetweenNodes) {
     };
     fill();
     const TensorView wide{.in = data.data(), .out = data.data(), .count = data.size(), .dtype = TNT_FLOAT32};
-    comm.all_reduce(tnt::FusedBuffer({&wide, 1}, TNT_BFLOAT16), TNT_SUM, call());
+    all_reduce(comm, tnt::FusedBuffer({&wide, 1}, TNT_BFLOAT16), TNT_SUM, call());
     EXPECT_EQ(data, std::vector<float>(data.size(), 0x1p-9F));
     fill();
     Array half(TNT_BFLOAT16, 1);
     const std::array<TensorView, 2> mixed{wide, TensorView{.in = half.data(), .out = half.data(), .count = 1}};
-    comm.all_reduce(tnt::FusedBuffer(mixed, TNT_BFLOAT16), TNT_SUM, call());
+    all_reduce(comm, tnt::FusedBuffer(mixed, TNT_BFLOAT16), TNT_SUM, call());
     EXPECT_EQ(data, std::vector<float>(data.size(), 0.0F));
   });
 }
@@ -183,7 +184,7 @@ TEST(Hierarchical, PartsOfAllShapes) {
     const auto sum = [](Communicator& part) {
       std::vector<float> data(50'000, 1.0F);
       const TensorView view{.in = data.data(), .out = data.data(), .count = data.size()};
-      part.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
+      all_reduce(part, tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
       EXPECT_EQ(data, std::vector<float>(data.size(), static_cast<float>(part.size())));
     };
     const auto node = comm.split(comm.rank() % 2, 0, call());
@@ -212,7 +213,7 @@ TEST(Hierarchical, AnEndingElsewhereReachesWhoWaitsInSharedMemory) {
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
       comm.abort(TNT_ABORTED, "the loss is not a number");
     }
-    while (true) node->barrier(call());
+    while (true) barrier(*node, call());
   });
   EXPECT_EQ(message, "the loss is not a number");
 }
@@ -221,7 +222,7 @@ TEST(Hierarchical, ALateRankIsNamedByItsPlaceInTheJob) {
   const std::string message = common_error(4, TNT_TIMEOUT, [](Communicator& comm) {
     const auto node = comm.split(comm.rank() % 2, 0, call());
     if (comm.rank() == 3) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
-    (comm.rank() % 2 == 1 ? *node : comm).barrier({.timeout = 0.3});
+    barrier(comm.rank() % 2 == 1 ? *node : comm, {.timeout = 0.3});
   });
   EXPECT_NE(message.find("did not arrive within 0.3 s while rank "), std::string::npos) << message;
   EXPECT_NE(message.find("rank 3"), std::string::npos) << message;
@@ -235,7 +236,7 @@ TEST(Hierarchical, WhoWaitsForSomebodyWhoWaitsIsNotNamed) {
     const TensorView view{.in = own.data(), .out = own.data(), .count = own.size()};
     for (int step = 0; step < 3; ++step) {
       if (comm.rank() == 3 && step == 2) std::this_thread::sleep_for(std::chrono::milliseconds(6000));
-      comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, {.timeout = step == 2 ? 1.5 : 50.0});
+      all_reduce(comm, tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, {.timeout = step == 2 ? 1.5 : 50.0});
     }
   });
   EXPECT_EQ(message.find("rank 3 did not arrive within 1.5 s while rank "), 0U) << message;

@@ -7,6 +7,7 @@
 
 #include "comm/network/communicator.hpp"
 #include "support/array.hpp"
+#include "support/collectives.hpp"
 #include "support/thread_ranks.hpp"
 #include "support/tree.hpp"
 
@@ -41,7 +42,7 @@ std::vector<Array> exact_arrays(tnt_dtype_t dtype, std::size_t count) {
 Array sum_of(Communicator& comm, const std::vector<Array>& in, tnt_op_t op = TNT_SUM) {
   Array data = in[static_cast<std::size_t>(comm.rank())];
   const TensorView view{.in = data.data(), .out = data.data(), .count = data.count()};
-  comm.all_reduce(FusedBuffer({&view, 1}, data.dtype()), op, call());
+  all_reduce(comm, FusedBuffer({&view, 1}, data.dtype()), op, call());
   return data;
 }
 
@@ -68,13 +69,13 @@ TEST(Native, AllReduceOfPackedTensors) {
     std::vector<float> out(count);
     const TensorView views[] = {{.in = data.data(), .out = out.data(), .count = 100, .scale = 2.0},
                                 {.in = data.data() + 100, .out = out.data() + 100, .count = count - 100}};
-    comm.all_reduce(FusedBuffer(views, TNT_FLOAT32), TNT_SUM, call());
+    all_reduce(comm, FusedBuffer(views, TNT_FLOAT32), TNT_SUM, call());
     std::vector<float> expected(count, 15.0F);
     std::fill_n(expected.begin(), 100, 30.0F);
     EXPECT_EQ(out, expected);
     std::vector<float> plain(count);
     const TensorView view{.in = data.data(), .out = plain.data(), .count = count};
-    comm.all_reduce(FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
+    all_reduce(comm, FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
     EXPECT_EQ(plain, std::vector<float>(count, 15.0F));
   });
 }
@@ -87,16 +88,16 @@ TEST(Native, ReduceScatterAndAllGatherAlsoInPlace) {
     const auto in = exact_arrays(TNT_FLOAT64, count * ranks);
     const Array expected = testing::reduced(in, TNT_SUM);
     Array out(TNT_FLOAT64, count);
-    comm.reduce_scatter(in[self].data(), out.data(), count, TNT_FLOAT64, TNT_SUM, call());
+    reduce_scatter(comm, in[self].data(), out.data(), count, TNT_FLOAT64, TNT_SUM, call());
     EXPECT_EQ(out, expected.part(self * count, count));
     Array data = in[self];
     double* own = static_cast<double*>(data.data()) + self * count;
-    comm.reduce_scatter(data.data(), own, count, TNT_FLOAT64, TNT_SUM, call());
+    reduce_scatter(comm, data.data(), own, count, TNT_FLOAT64, TNT_SUM, call());
     EXPECT_EQ(data.part(self * count, count), expected.part(self * count, count));
     Array all(TNT_FLOAT64, count * ranks);
-    comm.all_gather(own, all.data(), count, TNT_FLOAT64, call());
+    all_gather(comm, own, all.data(), count, TNT_FLOAT64, call());
     EXPECT_EQ(all, expected);
-    comm.all_gather(own, data.data(), count, TNT_FLOAT64, call());
+    all_gather(comm, own, data.data(), count, TNT_FLOAT64, call());
     EXPECT_EQ(data, expected);
   });
 }
@@ -119,7 +120,7 @@ TEST(Native, IsTakenWhereItIsAllowedOnly) {
       std::vector<Array> evens{in[0], in[2], in[4]};
       Array data = in[static_cast<std::size_t>(comm.rank())];
       const TensorView view{.in = data.data(), .out = data.data(), .count = data.count()};
-      part->all_reduce(FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
+      all_reduce(*part, FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
       EXPECT_EQ(data, tree_sum_of_arrays(evens));
     }
     NativeChoice large;
@@ -141,7 +142,7 @@ TEST(Native, TheMeasurementGivesAllRanksTheSameChoice) {
     std::string text = choice.describe();
     text.resize(512);
     std::string all(3 * text.size(), '\0');
-    comm.all_gather(text.data(), all.data(), text.size(), TNT_UINT8, call());
+    all_gather(comm, text.data(), all.data(), text.size(), TNT_UINT8, call());
     for (std::size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(all.substr(rank * text.size(), text.size()), text);
   });
 }
@@ -167,8 +168,8 @@ TEST(Native, DifferentCallsAreNamed) {
     natively(comm);
     std::vector<float> data(10'000, 1.0F);
     const TensorView view{.in = data.data(), .out = data.data(), .count = comm.rank() < 2 ? data.size() : 5000};
-    comm.all_reduce(FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
-    comm.barrier(call());
+    all_reduce(comm, FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
+    barrier(comm, call());
   });
   EXPECT_NE(message.find("all_reduce sum of 10000 float32"), std::string::npos) << message;
   EXPECT_NE(message.find("all_reduce sum of 5000 float32"), std::string::npos) << message;
@@ -181,8 +182,8 @@ TEST(Native, DifferentCallsAreNamedIfThoseWhoFindThemAreLate) {
     if (comm.rank() == 0 || comm.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(30));
     std::vector<float> data(10'000, 1.0F);
     const TensorView view{.in = data.data(), .out = data.data(), .count = comm.rank() < 3 ? data.size() : 5000};
-    comm.all_reduce(FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
-    comm.barrier(call());
+    all_reduce(comm, FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
+    barrier(comm, call());
   });
   EXPECT_NE(message.find("all_reduce sum of 10000 float32"), std::string::npos) << message;
 }
@@ -193,7 +194,7 @@ TEST(Native, WhoDoesNotComeIsNamed) {
     if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     std::vector<float> data(10'000, 1.0F);
     const TensorView view{.in = data.data(), .out = data.data(), .count = data.size()};
-    comm.all_reduce(FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call(0.3));
+    all_reduce(comm, FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call(0.3));
   });
   EXPECT_EQ(message.find("rank 1 did not arrive within 0.3 s"), 0U) << message;
 }
@@ -205,7 +206,7 @@ TEST(Native, WhoLeavesIsNamed) {
     if (comm.rank() == 2) return;
     std::vector<float> data(10'000, 1.0F);
     const TensorView view{.in = data.data(), .out = data.data(), .count = data.size()};
-    comm.all_reduce(FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
+    all_reduce(comm, FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
   });
   for (const std::size_t rank : {0, 1}) {
     ASSERT_TRUE(endings[rank]);

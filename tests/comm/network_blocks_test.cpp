@@ -8,6 +8,7 @@
 
 #include "comm/network/communicator.hpp"
 #include "support/array.hpp"
+#include "support/collectives.hpp"
 #include "support/effort.hpp"
 #include "support/thread_ranks.hpp"
 #include "support/tree.hpp"
@@ -73,7 +74,7 @@ TEST_P(ReduceScatterTest, HasTheBitsOfTheTreeAroundEveryBorder) {
       Array data = in[self];
       Array out(TNT_FLOAT32, count);
       void* to = in_place ? static_cast<float*>(data.data()) + self * count : out.data();
-      comm.reduce_scatter(data.data(), to, count, TNT_FLOAT32, TNT_SUM, call());
+      reduce_scatter(comm, data.data(), to, count, TNT_FLOAT32, TNT_SUM, call());
       EXPECT_EQ(in_place ? data.part(self * count, count) : out, expected.part(self * count, count)) << count;
     });
     in_place = !in_place;
@@ -95,10 +96,10 @@ TEST_P(ReduceScatterTest, OfEveryTypeAndOperation) {
       Array out(dtype, count);
       for (std::size_t i = 0; i < expected.size(); ++i) {
         if (n > 8 && all_ops[i] == TNT_PROD) continue;  // not exact in every type
-        comm.reduce_scatter(in[self].data(), out.data(), count, dtype, all_ops[i], call());
+        reduce_scatter(comm, in[self].data(), out.data(), count, dtype, all_ops[i], call());
         EXPECT_EQ(out, expected[i].part(self * count, count)) << dtype_name(dtype) << " " << op_name(all_ops[i]);
       }
-      comm.reduce_scatter(floats[self].data(), out.data(), count, dtype, TNT_SUM, call());
+      reduce_scatter(comm, floats[self].data(), out.data(), count, dtype, TNT_SUM, call());
       EXPECT_EQ(out, sum.part(self * count, count)) << dtype_name(dtype);
     });
   }
@@ -114,7 +115,7 @@ TEST_P(ReduceScatterTest, OfUnevenBlocks) {
       take(comm);
       const auto self = static_cast<std::size_t>(comm.rank());
       Array out(TNT_BFLOAT16, counts[self]);
-      comm.reduce_scatter_v(in[self].data(), out.data(), counts, TNT_BFLOAT16, TNT_SUM, call());
+      reduce_scatter_v(comm, in[self].data(), out.data(), counts, TNT_BFLOAT16, TNT_SUM, call());
       EXPECT_EQ(out, expected.part(blocks.begin(self), counts[self]));
     });
   }
@@ -125,8 +126,8 @@ TEST_P(ReduceScatterTest, AnotherCallIsNamed) {
     take(comm);
     std::vector<float> in(1000 * n);
     std::vector<float> out(1000);
-    comm.reduce_scatter(in.data(), out.data(), 1000, TNT_FLOAT32, TNT_SUM, call());
-    comm.reduce_scatter(in.data(), out.data(), 1000, TNT_FLOAT32, comm.rank() == 1 ? TNT_MAX : TNT_SUM, call());
+    reduce_scatter(comm, in.data(), out.data(), 1000, TNT_FLOAT32, TNT_SUM, call());
+    reduce_scatter(comm, in.data(), out.data(), 1000, TNT_FLOAT32, comm.rank() == 1 ? TNT_MAX : TNT_SUM, call());
   });
   EXPECT_NE(message.find("rank 1 called reduce_scatter max of 1000 float32"), std::string::npos) << message;
 }
@@ -166,11 +167,11 @@ TEST_P(AllGatherTest, OfEqualBlocksAroundEveryBorder) {
       take(comm);
       const auto self = static_cast<std::size_t>(comm.rank());
       Array out(TNT_FLOAT32, count * n);
-      comm.all_gather(blocks[self].data(), out.data(), count, TNT_FLOAT32, call());
+      all_gather(comm, blocks[self].data(), out.data(), count, TNT_FLOAT32, call());
       EXPECT_EQ(out, expected) << count;
       Array in_place(TNT_FLOAT32, count * n);
       in_place.place(self * count, blocks[self]);
-      comm.all_gather(static_cast<float*>(in_place.data()) + self * count, in_place.data(), count, TNT_FLOAT32, call());
+      all_gather(comm, static_cast<float*>(in_place.data()) + self * count, in_place.data(), count, TNT_FLOAT32, call());
       EXPECT_EQ(in_place, expected) << count;
     });
   }
@@ -185,7 +186,7 @@ TEST_P(AllGatherTest, OfUnevenBlocks) {
     run_threads(ranks, [&](Communicator& comm) {
       take(comm);
       Array out(TNT_INT8, expected.count());
-      comm.all_gather_v(blocks[static_cast<std::size_t>(comm.rank())].data(), out.data(), counts, TNT_INT8, call());
+      all_gather_v(comm, blocks[static_cast<std::size_t>(comm.rank())].data(), out.data(), counts, TNT_INT8, call());
       EXPECT_EQ(out, expected);
     });
   }
@@ -196,8 +197,8 @@ TEST_P(AllGatherTest, AnotherCallIsNamed) {
     take(comm);
     std::vector<float> in(20'000);
     std::vector<float> out(20'000 * n);
-    comm.all_gather(in.data(), out.data(), 20'000, TNT_FLOAT32, call());
-    comm.all_gather(in.data(), out.data(), 20'000, comm.rank() == 1 ? TNT_INT32 : TNT_FLOAT32, call());
+    all_gather(comm, in.data(), out.data(), 20'000, TNT_FLOAT32, call());
+    all_gather(comm, in.data(), out.data(), 20'000, comm.rank() == 1 ? TNT_INT32 : TNT_FLOAT32, call());
   });
   EXPECT_NE(message.find("rank 1 called all_gather of 20000 int32"), std::string::npos) << message;
 }
@@ -209,7 +210,7 @@ TEST_P(AllGatherTest, OnlyTheRankThatDoesNotComeIsNamed) {
     if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(2000));
     std::vector<float> in(20'000);
     std::vector<float> out(20'000 * n);
-    comm.all_gather(in.data(), out.data(), 20'000, TNT_FLOAT32, call(0.3));
+    all_gather(comm, in.data(), out.data(), 20'000, TNT_FLOAT32, call(0.3));
   });
   EXPECT_EQ(message.find("rank 1 did not arrive within 0.3 s while rank "), 0U) << message;
 }
@@ -242,7 +243,7 @@ TEST_P(RootedReduceTest, HasTheBitsOfTheTreeOnEachRoot) {
         Array data = in[static_cast<std::size_t>(comm.rank())];
         Array out(dtype, count);
         const bool in_place = root == 1;
-        comm.reduce(data.data(), in_place ? data.data() : out.data(), count, dtype, TNT_SUM, root, call());
+        reduce(comm, data.data(), in_place ? data.data() : out.data(), count, dtype, TNT_SUM, root, call());
         if (comm.rank() == root) {
           EXPECT_EQ(in_place ? data : out, expected) << root;
         } else {

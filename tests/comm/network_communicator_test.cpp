@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "support/array.hpp"
+#include "support/collectives.hpp"
 #include "support/effort.hpp"
 #include "support/fake_network.hpp"
 #include "support/thread_ranks.hpp"
@@ -53,7 +54,7 @@ TEST(NetworkMemory, HalvingNeedsMemoryForOneChunk) {
     network.force({.all_reduce = AllReduceAlgorithm::halving});
     std::vector<float> data(count, 1.0F);
     const TensorView view{.in = data.data(), .out = data.data(), .count = count};
-    comm.all_reduce(FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
+    all_reduce(comm, FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
     EXPECT_EQ(data.front(), 8.0F);
     EXPECT_EQ(data.back(), 8.0F);
     EXPECT_LE(network.staging_bytes(), std::size_t{5} << 19);
@@ -68,7 +69,7 @@ TEST(NetworkMemory, ManyRanksPackSmallerChunks) {
     std::vector<float> data(2 * count, 1.0F);
     const TensorView first{.in = data.data(), .out = data.data(), .count = count};
     const TensorView second{.in = data.data() + count, .out = data.data() + count, .count = count};
-    comm.all_reduce(FusedBuffer(std::array{first, second}, TNT_FLOAT32), TNT_SUM, call());
+    all_reduce(comm, FusedBuffer(std::array{first, second}, TNT_FLOAT32), TNT_SUM, call());
     EXPECT_EQ(data, std::vector<float>(2 * count, 128.0F));
     EXPECT_LE(dynamic_cast<NetworkCommunicator&>(comm).staging_bytes(), std::size_t{4} << 20);
   });
@@ -84,7 +85,7 @@ TEST_P(NetworkTest, AllReduceAroundEveryBorder) {
       run_threads(ranks, [&](Communicator& comm) {
         Array data = in[static_cast<std::size_t>(comm.rank())];
         const TensorView view{.in = data.data(), .out = data.data(), .count = count};
-        comm.all_reduce(tnt::FusedBuffer({&view, 1}, dtype), TNT_SUM, call());
+        all_reduce(comm, tnt::FusedBuffer({&view, 1}, dtype), TNT_SUM, call());
         EXPECT_EQ(data, expected) << bytes;
       });
     }
@@ -100,7 +101,7 @@ TEST_P(NetworkTest, AllReduceInChunksOfEveryTypeAndOperation) {
       run_threads(ranks, [&](Communicator& comm) {
         Array out(dtype, count);
         const TensorView view{.in = in[static_cast<std::size_t>(comm.rank())].data(), .out = out.data(), .count = count};
-        comm.all_reduce(tnt::FusedBuffer({&view, 1}, dtype), op, call());
+        all_reduce(comm, tnt::FusedBuffer({&view, 1}, dtype), op, call());
         EXPECT_EQ(out, expected) << dtype_name(dtype) << op_name(op);
       });
     }
@@ -115,19 +116,19 @@ TEST_P(NetworkTest, TheOthersInChunks) {
     run_threads(ranks, [&](Communicator& comm) {
       const auto self = static_cast<std::size_t>(comm.rank());
       Array part(dtype, count);
-      comm.reduce_scatter(in[self].data(), part.data(), count, dtype, TNT_SUM, call());
+      reduce_scatter(comm, in[self].data(), part.data(), count, dtype, TNT_SUM, call());
       EXPECT_EQ(part, sum.part(self * count, count));
       Array whole(dtype, count * n);
-      comm.all_gather(part.data(), whole.data(), count, dtype, call());
+      all_gather(comm, part.data(), whole.data(), count, dtype, call());
       EXPECT_EQ(whole, sum);
       Array exchanged = in[self];
-      comm.all_to_all(exchanged.data(), exchanged.data(), count, dtype, call());
+      all_to_all(comm, exchanged.data(), exchanged.data(), count, dtype, call());
       for (std::size_t from = 0; from < n; ++from) {
         EXPECT_EQ(exchanged.part(from * count, count), in[from].part(self * count, count));
       }
       for (int root = 0; root < ranks; ++root) {
         Array data = in[self];
-        comm.broadcast(data.data(), data.data(), count * n, dtype, root, call());
+        broadcast(comm, data.data(), data.data(), count * n, dtype, root, call());
         EXPECT_EQ(data, in[static_cast<std::size_t>(root)]);
       }
     });
@@ -142,12 +143,12 @@ TEST_P(NetworkTest, MessagesTravelInARing) {
       const int next = (comm.rank() + 1) % ranks;
       const int before = (comm.rank() + ranks - 1) % ranks;
       std::thread sending([&] {
-        for (int i = 0; i < 2; ++i) comm.send(own.data(), count, TNT_FLOAT32, next, call());
+        for (int i = 0; i < 2; ++i) send(comm, own.data(), count, TNT_FLOAT32, next, call());
       });
-      comm.barrier(call());
+      barrier(comm, call());
       for (int i = 0; i < 2; ++i) {
         Array got(TNT_FLOAT32, count);
-        comm.recv(got.data(), count, TNT_FLOAT32, before, call());
+        recv(comm, got.data(), count, TNT_FLOAT32, before, call());
         EXPECT_EQ(got, exact_values(TNT_FLOAT32, count, static_cast<unsigned>(before)));
       }
       sending.join();
@@ -160,9 +161,9 @@ INSTANTIATE_TEST_SUITE_P(Ranks, NetworkTest, ::testing::Values(1, 2, 3, 4, 8));
 TEST(NetworkMessages, AnotherCountIsTheSameErrorOnBothRanks) {
   const std::string message = common_error(2, TNT_MISMATCH, [](Communicator& comm) {
     std::vector<float> data(300'000);
-    if (comm.rank() == 0) comm.send(data.data(), 300'000, TNT_FLOAT32, 1, call());
-    if (comm.rank() == 1) comm.recv(data.data(), 7, TNT_FLOAT32, 0, call());
-    comm.barrier(call());
+    if (comm.rank() == 0) send(comm, data.data(), 300'000, TNT_FLOAT32, 1, call());
+    if (comm.rank() == 1) recv(comm, data.data(), 7, TNT_FLOAT32, 0, call());
+    barrier(comm, call());
   });
   EXPECT_EQ(message,
             "rank 1 called recv of 7 float32 from rank 0 while rank 0 called send of 300000 float32 to rank 1: their "
@@ -172,8 +173,8 @@ TEST(NetworkMessages, AnotherCountIsTheSameErrorOnBothRanks) {
 TEST(NetworkMessages, ALargeMessageThatNobodyTakesIsATimeout) {
   const std::string message = common_error(2, TNT_TIMEOUT, [](Communicator& comm) {
     std::vector<float> data(300'000);
-    if (comm.rank() == 0) comm.send(data.data(), 300'000, TNT_FLOAT32, 1, call(0.2));
-    comm.barrier(call());
+    if (comm.rank() == 0) send(comm, data.data(), 300'000, TNT_FLOAT32, 1, call(0.2));
+    barrier(comm, call());
   });
   EXPECT_EQ(message.find("rank 1 did not arrive within 0.2 s while rank 0 in send of 300000 float32 to rank 1 waited"), 0U)
       << message;
@@ -184,7 +185,7 @@ TEST(NetworkFailure, ALateRankOfALargeCallIsNamed) {
     std::vector<float> data(300'000);
     if (comm.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(2500));
     const TensorView view{.in = data.data(), .out = data.data(), .count = data.size()};
-    comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, {.timeout = 0.3, .detail = "bucket 3"});
+    all_reduce(comm, tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, {.timeout = 0.3, .detail = "bucket 3"});
   });
   EXPECT_EQ(message.find("rank 2 did not arrive within 0.3 s while rank "), 0U) << message;
   EXPECT_NE(message.find("in all_reduce sum of 300000 float32 (call 1, bucket 3)"), std::string::npos) << message;
@@ -193,9 +194,9 @@ TEST(NetworkFailure, ALateRankOfALargeCallIsNamed) {
 TEST(NetworkFailure, WhenAllGiveUpAtOnceTheySayTheSame) {
   for (int repeat = 0; repeat < testing::effort(5, 2); ++repeat) {
     (void)common_error(5, TNT_ABORTED, [](Communicator& comm) {
-      comm.barrier(call());
+      barrier(comm, call());
       comm.abort(TNT_ABORTED, fmt::format("rank {} has had enough", comm.rank()));
-      while (true) comm.barrier(call());
+      while (true) barrier(comm, call());
     });
   }
 }
@@ -205,7 +206,7 @@ TEST(NetworkFailure, TagsThatRunOutAreSaid) {
   const auto endings = job.run([](Communicator& comm) {
     for (int i = 0; i < 10'000; ++i) {
       const auto part = comm.split(0, 0, call());
-      part->barrier(call());
+      barrier(*part, call());
     }
   });
   for (const auto& ending : endings) {

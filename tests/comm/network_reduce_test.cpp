@@ -8,6 +8,7 @@
 #include "comm/network/communicator.hpp"
 #include "comm/network/partial_sums.hpp"
 #include "support/array.hpp"
+#include "support/collectives.hpp"
 #include "support/effort.hpp"
 #include "support/fake_network.hpp"
 #include "support/thread_ranks.hpp"
@@ -45,7 +46,7 @@ Array result_of(Communicator& comm, const std::vector<Array>& in, tnt_op_t op, H
                               {.in = static_cast<std::byte*>(data.data()) + behind,
                                .out = static_cast<std::byte*>(to) + behind,
                                .count = own.count() - first}};
-  comm.all_reduce(FusedBuffer({views, how == How::in_two_tensors ? 2U : 1U}, own.dtype()), op, call());
+  all_reduce(comm, FusedBuffer({views, how == How::in_two_tensors ? 2U : 1U}, own.dtype()), op, call());
   return result;
 }
 
@@ -130,7 +131,7 @@ TEST_P(ReduceTest, OfWhatTravelsIn16Bits) {
     force(comm, algorithm);
     Array data = in[static_cast<std::size_t>(comm.rank())];
     const TensorView view{.in = data.data(), .out = data.data(), .count = count, .scale = 0.5, .dtype = TNT_FLOAT32};
-    comm.all_reduce(FusedBuffer({&view, 1}, TNT_BFLOAT16), TNT_SUM, call());
+    all_reduce(comm, FusedBuffer({&view, 1}, TNT_BFLOAT16), TNT_SUM, call());
     for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(data.get(i), expected.get(i)) << i;
   });
 }
@@ -138,7 +139,7 @@ TEST_P(ReduceTest, OfWhatTravelsIn16Bits) {
 void sum_of(Communicator& comm, std::size_t count, double timeout = testing::default_timeout) {
   std::vector<float> data(count);
   const TensorView view{.in = data.data(), .out = data.data(), .count = count};
-  comm.all_reduce(FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call(timeout));
+  all_reduce(comm, FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call(timeout));
 }
 
 TEST_P(ReduceTest, AnotherCallIsNamed) {

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "support/array.hpp"
+#include "support/collectives.hpp"
 #include "support/effort.hpp"
 #include "support/thread_ranks.hpp"
 
@@ -33,7 +34,7 @@ void random_call(Communicator& comm, std::mt19937& random) {
   const std::size_t magnitude = std::array<std::size_t, 4>{4, 200, 9'000, 90'000}[random() % 8 == 0 ? 3 : random() % 3];
   const std::size_t count = random() % magnitude;
   const unsigned seed = random() % 1000;
-  if (code == barrier_code) return comm.barrier(call());
+  if (code == barrier_code) return barrier(comm, call());
 
   const std::size_t in_count = code == 1 ? count * n : count;
   std::vector<Array> in;
@@ -42,16 +43,16 @@ void random_call(Communicator& comm, std::mt19937& random) {
   Array out(dtype, code == 2 ? count * n : count);
   if (code == 0) {
     const TensorView view{.in = in[self].data(), .out = out.data(), .count = count};
-    comm.all_reduce(tnt::FusedBuffer({&view, 1}, dtype), op, call());
+    all_reduce(comm, tnt::FusedBuffer({&view, 1}, dtype), op, call());
     EXPECT_EQ(out, reduced(in, op));
   } else if (code == 1) {
-    comm.reduce_scatter(in[self].data(), out.data(), count, dtype, op, call());
+    reduce_scatter(comm, in[self].data(), out.data(), count, dtype, op, call());
     EXPECT_EQ(out, reduced(in, op).part(self * count, count));
   } else if (code == 2) {
-    comm.all_gather(in[self].data(), out.data(), count, dtype, call());
+    all_gather(comm, in[self].data(), out.data(), count, dtype, call());
     for (std::size_t rank = 0; rank < n; ++rank) EXPECT_EQ(out.part(rank * count, count), in[rank]);
   } else {
-    comm.broadcast(in[self].data(), out.data(), count, dtype, root, call());
+    broadcast(comm, in[self].data(), out.data(), count, dtype, root, call());
     EXPECT_EQ(out, in[static_cast<std::size_t>(root)]);
   }
 }

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/collectives.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace tnt {
@@ -19,11 +20,11 @@ using testing::run_threads;
 
 class Observer final : public PhaseObserver {
  public:
-  void phase(const char* name, std::int64_t begin_ns, std::int64_t end_ns) override {
+  void phase(Phase phase, std::int64_t begin_ns, std::int64_t end_ns) override {
     EXPECT_LE(begin_ns, end_ns);
     EXPECT_LE(last_end_, begin_ns);
     last_end_ = end_ns;
-    names.emplace_back(name);
+    names.emplace_back(phase_names.at(static_cast<std::size_t>(phase)));
   }
   std::vector<std::string> names;
 
@@ -49,7 +50,7 @@ TEST(ShmCommunicator, ReportsItsPhasesInOrder) {
       std::vector<float> values(count);
       const TensorView view{.in = values.data(), .out = values.data(), .count = count};
       Observer observer;
-      comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, {.timeout = default_timeout, .observer = &observer});
+      all_reduce(comm, tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, {.timeout = default_timeout, .observer = &observer});
       return observer.names;
     };
     EXPECT_EQ(phases_of(2048), small);
@@ -64,7 +65,7 @@ TEST(ShmCommunicator, ManyMoreRanksThanCores) {
   run_threads(48, [](Communicator& comm) {
     std::vector<std::int64_t> values(5000, comm.rank());
     const TensorView view{.in = values.data(), .out = values.data(), .count = values.size()};
-    comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_INT64), TNT_SUM, testing::call());
+    all_reduce(comm, tnt::FusedBuffer({&view, 1}, TNT_INT64), TNT_SUM, testing::call());
     EXPECT_EQ(values, std::vector<std::int64_t>(5000, 48 * 47 / 2));
   });
 }
@@ -85,7 +86,7 @@ void run_pair(const std::function<void(ShmWorld&, Communicator&)>& body) {
 void expect_sum(Communicator& comm) {
   std::vector<std::int64_t> values(3000, comm.rank() + 1);
   const TensorView view{.in = values.data(), .out = values.data(), .count = values.size()};
-  comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_INT64), TNT_SUM, testing::call());
+  all_reduce(comm, tnt::FusedBuffer({&view, 1}, TNT_INT64), TNT_SUM, testing::call());
   EXPECT_EQ(values, std::vector<std::int64_t>(3000, 3));
 }
 
@@ -98,7 +99,7 @@ TEST(ShmCommunicator, TheMemoryOfOneThatIsDestroyedIsUsedAgain) {
       expect_sum(*part);
       if (i == 10) begin = world.offset_of(world.allocate(1));
     }
-    comm.barrier(testing::call());
+    barrier(comm, testing::call());
     const std::uint64_t each = ShmCommunicator::world_bytes(2);
     EXPECT_LT(world.offset_of(world.allocate(1)) - begin, 10 * each) << "of " << communicators * each;
   });
@@ -126,14 +127,14 @@ TEST(ShmCommunicator, ADuplicateDoesNotSeeWhatComesAfterItsOriginal) {
     original->set_error_scope(ErrorScope::communicator);
     auto duplicate = original->duplicate(testing::call());
     original.reset();
-    comm.barrier(testing::call());
+    barrier(comm, testing::call());
     std::vector<std::unique_ptr<Communicator>> later;
     for (int i = 0; i < 3; ++i) later.push_back(comm.split(0, 0, testing::call()));
     for (auto& each : later) each->set_error_scope(ErrorScope::communicator);
     for (auto& each : later) {
       if (comm.rank() == 0) each->abort(TNT_ABORTED, "of another");
     }
-    comm.barrier(testing::call());
+    barrier(comm, testing::call());
     EXPECT_FALSE(duplicate->async_error()) << duplicate->async_error()->what();
     expect_sum(*duplicate);
   });
@@ -146,7 +147,7 @@ TEST(ShmCommunicator, RanksThatLeaveTogetherGiveTheMemoryBackOnce) {
       std::vector<std::unique_ptr<Communicator>> two;
       for (int j = 0; j < 2; ++j) two.push_back(comm.split(0, 0, testing::call()));
       for (auto& each : two) expect_sum(*each);
-      comm.barrier(testing::call());
+      barrier(comm, testing::call());
     }
   });
 }

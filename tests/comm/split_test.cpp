@@ -3,6 +3,7 @@
 
 #include <thread>
 
+#include "support/collectives.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace tnt {
@@ -14,7 +15,7 @@ using testing::ThreadJob;
 
 std::vector<int> gathered(Communicator& comm, int value) {
   std::vector<int> all(static_cast<std::size_t>(comm.size()));
-  comm.all_gather(&value, all.data(), 1, TNT_INT32, call());
+  all_gather(comm, &value, all.data(), 1, TNT_INT32, call());
   return all;
 }
 
@@ -45,7 +46,7 @@ TEST(Split, ANegativeColourTakesPartAndGetsNothing) {
       EXPECT_EQ(gathered(*part, world.rank()), (std::vector<int>{0, 2, 3}));
     }
     EXPECT_EQ(world.split(-5, 0, call()), nullptr);
-    world.barrier(call());
+    barrier(world, call());
   });
 }
 
@@ -64,11 +65,11 @@ TEST(Split, ErrorsNameRanksOfTheJob) {
   const std::string message = testing::common_error(4, TNT_MISMATCH, [](Communicator& world) {
     const auto part = world.split(world.rank() / 2, 0, call());
     if (world.rank() == 3) {
-      part->barrier(call());
+      barrier(*part, call());
     } else if (world.rank() == 2) {
       (void)gathered(*part, 1);
     }
-    world.barrier(call());
+    barrier(world, call());
   });
   EXPECT_NE(message.find("rank 3 called barrier while rank 2 called all_gather"), std::string::npos) << message;
 }
@@ -80,20 +81,20 @@ TEST(Split, DestroyedCommunicatorsGiveTheirMemoryBack) {
     std::vector<float> values(100'000, 1.0F);
     const auto use = [&](Communicator& comm) {
       const TensorView view{.in = values.data(), .out = values.data(), .count = values.size()};
-      comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_MAX, call());
+      all_reduce(comm, tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_MAX, call());
     };
     use(*world.split(0, 0, call()));  // the first one that is destroyed makes the table of free memory
     use(world);
-    world.barrier(call());
+    barrier(world, call());
     if (world.rank() == 0) before = job.bytes_taken();
     for (int i = 0; i < 20; ++i) {
-      world.barrier(call());
+      barrier(world, call());
       const auto part = world.split(0, 0, call());
       use(*part);
     }
-    world.barrier(call());  // all have destroyed theirs
+    barrier(world, call());  // all have destroyed theirs
     EXPECT_EQ(job.bytes_taken(), before) << "rank " << world.rank();
-    world.barrier(call());
+    barrier(world, call());
   });
   for (const auto& error : errors) EXPECT_FALSE(error);
 }

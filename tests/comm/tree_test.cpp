@@ -8,6 +8,7 @@
 
 #include "base/dtype.hpp"
 #include "support/array.hpp"
+#include "support/collectives.hpp"
 #include "support/effort.hpp"
 #include "support/thread_ranks.hpp"
 #include "support/tree.hpp"
@@ -25,7 +26,7 @@ using testing::tree_sum_of_arrays;
 void expect_sum(Communicator& comm, const std::vector<Array>& in, const Array& expected) {
   Array data = in[static_cast<std::size_t>(comm.rank())];
   const TensorView view{.in = data.data(), .out = data.data(), .count = data.count()};
-  comm.all_reduce(tnt::FusedBuffer({&view, 1}, data.dtype()), TNT_SUM, call());
+  all_reduce(comm, tnt::FusedBuffer({&view, 1}, data.dtype()), TNT_SUM, call());
   EXPECT_EQ(data, expected) << data.count() << " " << dtype_name(data.dtype()) << " on " << comm.size() << " ranks";
 }
 
@@ -57,7 +58,7 @@ TEST_P(TreeTest, Of16BitContributionsThatAreScaled) {
     run_threads(GetParam(), [&](Communicator& comm) {
       Array data = in[static_cast<std::size_t>(comm.rank())];
       const TensorView view{.in = data.data(), .out = data.data(), .count = count, .scale = 0.75};
-      comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_BFLOAT16), TNT_SUM, call());
+      all_reduce(comm, tnt::FusedBuffer({&view, 1}, TNT_BFLOAT16), TNT_SUM, call());
       EXPECT_EQ(data, expected);
     });
   }
@@ -77,7 +78,7 @@ TEST_P(TreeTest, OfReduceScatter) {
     run_threads(GetParam(), [&](Communicator& comm) {
       const auto self = static_cast<std::size_t>(comm.rank());
       Array part(TNT_FLOAT32, count);
-      comm.reduce_scatter(in[self].data(), part.data(), count, TNT_FLOAT32, TNT_SUM, call());
+      reduce_scatter(comm, in[self].data(), part.data(), count, TNT_FLOAT32, TNT_SUM, call());
       EXPECT_EQ(part, expected.part(self * count, count));
     });
   }
@@ -92,8 +93,8 @@ TEST_P(TreeTest, OfReduceToARoot) {
       run_threads(GetParam(), [&](Communicator& comm) {
         const int root = static_cast<int>(count) % comm.size();
         Array out(dtype, count);
-        comm.reduce(in[static_cast<std::size_t>(comm.rank())].data(), comm.rank() == root ? out.data() : nullptr, count, dtype,
-                    TNT_SUM, root, call());
+        reduce(comm, in[static_cast<std::size_t>(comm.rank())].data(), comm.rank() == root ? out.data() : nullptr, count, dtype,
+               TNT_SUM, root, call());
         if (comm.rank() == root) {
           EXPECT_EQ(out, expected) << count << " " << dtype_name(dtype);
         }
@@ -110,7 +111,7 @@ TEST_P(TreeTest, OfReduceScatterOfUnevenBlocks) {
   run_threads(GetParam(), [&](Communicator& comm) {
     const auto self = static_cast<std::size_t>(comm.rank());
     Array part(TNT_FLOAT32, counts[self]);
-    comm.reduce_scatter_v(in[self].data(), part.data(), counts, TNT_FLOAT32, TNT_SUM, call());
+    reduce_scatter_v(comm, in[self].data(), part.data(), counts, TNT_FLOAT32, TNT_SUM, call());
     EXPECT_EQ(part, expected.part(self * (self + 1) / 2 * 3001, counts[self]));
   });
 }
@@ -133,7 +134,7 @@ TEST_P(TreeTest, OfSumsThatTheirOwnersNeed) {
           if (i == 0) from = std::memcpy(to, from, count * dtype_size(dtype));
           views.push_back({.in = from, .out = owners[i] == comm.rank() ? to : nullptr, .count = count});
         }
-        comm.reduce_to_owners(tnt::FusedBuffer(views, dtype), owners, TNT_SUM, call());
+        reduce_to_owners(comm, tnt::FusedBuffer(views, dtype), owners, TNT_SUM, call());
         for (std::size_t i = 0; i < owners.size(); ++i) {
           const Array wanted = owners[i] == comm.rank() ? expected.part(i * count, count)
                                : i == 0                 ? own.part(0, count)
@@ -180,7 +181,7 @@ TEST_P(TreeTest, WhatTravelsIn16BitsIsRoundedByEachRank) {
   run_threads(GetParam(), [&](Communicator& comm) {
     Array data = in[static_cast<std::size_t>(comm.rank())];
     const TensorView view{.in = data.data(), .out = data.data(), .count = data.count(), .dtype = TNT_FLOAT32};
-    comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_BFLOAT16), TNT_SUM, call());
+    all_reduce(comm, tnt::FusedBuffer({&view, 1}, TNT_BFLOAT16), TNT_SUM, call());
     for (std::size_t i = 0; i < data.count(); ++i) ASSERT_EQ(data.get(i), expected.get(i)) << i;
   });
 }

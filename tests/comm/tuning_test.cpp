@@ -8,6 +8,7 @@
 
 #include "base/error.hpp"
 #include "comm/shm/shm_communicator.hpp"
+#include "support/collectives.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace tnt {
@@ -141,7 +142,7 @@ void expect_right_sums(Communicator& comm) {
       std::vector<float> out(count, -1.0F);
       for (std::size_t i = 0; i < count; ++i) in[i] = static_cast<float>(i % 1000) + static_cast<float>(comm.rank());
       const TensorView view{.in = in.data(), .out = in_place ? in.data() : out.data(), .count = count};
-      comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, testing::call());
+      all_reduce(comm, tnt::FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, testing::call());
       const auto n = static_cast<float>(comm.size());
       const std::vector<float>& result = in_place ? in : out;
       std::size_t wrong = 0;

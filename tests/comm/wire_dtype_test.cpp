@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "support/array.hpp"
+#include "support/collectives.hpp"
 #include "support/effort.hpp"
 #include "support/thread_ranks.hpp"
 
@@ -37,7 +38,7 @@ TEST_P(WireDtypeTest, WhatNeedsNoRoundingIsExact) {
             views.push_back(
                 {.in = values[i].data(), .out = values[i].data(), .count = count, .scale = 0.5, .dtype = dtypes[i]});
           }
-          comm.all_reduce(tnt::FusedBuffer(views, wire), TNT_SUM, call());
+          all_reduce(comm, tnt::FusedBuffer(views, wire), TNT_SUM, call());
           for (std::size_t i = 0; i < dtypes.size(); ++i) {
             std::vector<Array> in;
             for (int rank = 0; rank < comm.size(); ++rank) {
@@ -80,7 +81,7 @@ TEST_P(WireDtypeTest, TheErrorIsWithinTheBound) {
         std::vector<float> out(count);
         const TensorView view{
             .in = in[static_cast<std::size_t>(comm.rank())].data(), .out = out.data(), .count = count, .dtype = TNT_FLOAT32};
-        comm.all_reduce(tnt::FusedBuffer({&view, 1}, wire), TNT_SUM, call());
+        all_reduce(comm, tnt::FusedBuffer({&view, 1}, wire), TNT_SUM, call());
         double worst = 0;
         bool rounded = false;
         for (std::size_t i = 0; i < count; ++i) {
@@ -100,7 +101,7 @@ TEST_P(WireDtypeTest, TheErrorIsWithinTheBound) {
         EXPECT_LE(worst, 1.0) << dtype_name(wire) << " " << count;
         EXPECT_TRUE(rounded) << "nothing was rounded: the test sees nothing";
         std::vector<float> all(count * ranks);
-        comm.all_gather(out.data(), all.data(), count, TNT_FLOAT32, call());
+        all_gather(comm, out.data(), all.data(), count, TNT_FLOAT32, call());
         for (std::size_t rank = 1; rank < ranks; ++rank) {
           EXPECT_TRUE(std::equal(out.begin(), out.end(), all.begin() + static_cast<std::ptrdiff_t>(rank * count)));
         }
@@ -115,7 +116,7 @@ TEST_P(WireDtypeTest, WhatIsTooLargeForFloat16IsInfiniteOnAllRanks) {
       std::vector<float> values(count, 1.0F);
       values[0] = 60'000.0F;  // each is representable, the sum of two is not
       const TensorView view{.in = values.data(), .out = values.data(), .count = count, .dtype = TNT_FLOAT32};
-      comm.all_reduce(tnt::FusedBuffer({&view, 1}, TNT_FLOAT16), TNT_SUM, call());
+      all_reduce(comm, tnt::FusedBuffer({&view, 1}, TNT_FLOAT16), TNT_SUM, call());
       EXPECT_EQ(values[0], comm.size() == 1 ? 60'000.0F : std::numeric_limits<float>::infinity());
       EXPECT_EQ(values[1], static_cast<float>(comm.size()));
     });

@@ -9,6 +9,7 @@
 
 #include "comm/stream_order.hpp"
 #include "nccl/nccl_job.hpp"
+#include "support/collectives.hpp"
 
 namespace tnt {
 namespace {
@@ -55,7 +56,7 @@ TEST_F(NcclCommunicatorTest, IsInOrderWithTheCallersStream) {
     double expected = 1;
     for (int step = 0; step < 20; ++step) {
       add_one(rank, caller.get(), data, 9);
-      order(caller.get(), [&] { rank.comm.all_reduce(data.get(), data.get(), 9, TNT_FLOAT32, TNT_AVG, "a step"); });
+      order(caller.get(), [&] { all_reduce(rank.comm, data.get(), data.get(), 9, TNT_FLOAT32, TNT_AVG, "a step"); });
       expected += 1;
     }
     add_one(rank, caller.get(), data, 9);
@@ -69,7 +70,7 @@ TEST_F(NcclCommunicatorTest, TheCallersStreamGetsOneRecordAndOneWait) {
     StreamOrder order(rank.device, rank.comm);
     const OnDevice data(rank.device, caller.get(), Array(TNT_FLOAT32, 9));
     const auto before = rank.device.enqueued_on(caller.get()).size();
-    order(caller.get(), [&] { rank.comm.all_reduce(data.get(), data.get(), 9, TNT_FLOAT32, TNT_SUM, ""); });
+    order(caller.get(), [&] { all_reduce(rank.comm, data.get(), data.get(), 9, TNT_FLOAT32, TNT_SUM, ""); });
     EXPECT_EQ(rank.device.enqueued_on(caller.get()).size() - before, 2U);
     rank.device.synchronize(caller.get());
   });
@@ -81,7 +82,7 @@ TEST_F(NcclCommunicatorTest, AGraphWithCollectivesIsReplayed) {
     StreamOrder order(rank.device, rank.comm);
     const OnDevice data(rank.device, caller.get(), testing::repeated(TNT_FLOAT32, 4, [](std::size_t) { return 1.0; }));
     rank.device.begin_capture(caller.get());
-    order(caller.get(), [&] { rank.comm.all_reduce(data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, ""); });
+    order(caller.get(), [&] { all_reduce(rank.comm, data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, ""); });
     const SimulatedDevice::Graph graph = rank.device.end_capture(caller.get());
     for (int step = 0; step < 3; ++step) rank.device.replay(graph, caller.get());
     EXPECT_EQ(data.read().get(3), 8.0);
@@ -96,7 +97,7 @@ TEST_F(NcclCommunicatorTest, AGraphThatOutlivesItHoldsNobodyUp) {
     StreamOrder order(rank.device, rank.comm);
     const OnDevice data(rank.device, caller.get(), testing::repeated(TNT_FLOAT32, 4, [](std::size_t) { return 1.0; }));
     rank.device.begin_capture(caller.get());
-    order(caller.get(), [&] { rank.comm.all_reduce(data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, ""); });
+    order(caller.get(), [&] { all_reduce(rank.comm, data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, ""); });
     SimulatedDevice::Graph& graph = graphs[at(rank.comm.rank())];
     graph = rank.device.end_capture(caller.get());
     rank.device.replay(graph, caller.get());
@@ -111,7 +112,7 @@ TEST_F(NcclCommunicatorTest, AGraphThatIsJustGoneIsWaitedFor) {
     const OnDevice data = put(rank, Array(TNT_FLOAT32, 4));
     rank.device.synchronize(rank.comm.stream());
     rank.device.begin_capture(rank.comm.stream());
-    rank.comm.all_reduce(data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "");
+    all_reduce(rank.comm, data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "");
     SimulatedDevice::Graph graph = rank.device.end_capture(rank.comm.stream());
     std::thread other([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -128,8 +129,8 @@ TEST_F(NcclCommunicatorTest, AnOperationCostsNoThread) {
     const OnDevice data = put(rank, Array(TNT_FLOAT32, 4));
     const OnDevice turned(rank.device, rank.comm.stream(), Array(TNT_FLOAT32, 4));
     for (int step = 0; step < 5; ++step) {
-      rank.comm.all_reduce(data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "");
-      rank.comm.all_to_all(data.get(), turned.get(), 2, TNT_FLOAT32, "");
+      all_reduce(rank.comm, data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "");
+      all_to_all(rank.comm, data.get(), turned.get(), 2, TNT_FLOAT32, "");
     }
     (void)turned.read();
   });
@@ -146,9 +147,9 @@ TEST_F(NcclCommunicatorTest, WhatIsInProgressIsAskedForUntilItWasTaken) {
     for (DeviceCommunicator* comm : {&rank.comm, part.get()}) {
       const auto in = inputs(3, TNT_FLOAT32, 6, 2);
       const OnDevice data(rank.device, comm->stream(), in[at(comm->rank())]);
-      comm->all_reduce(data.get(), data.get(), 6, TNT_FLOAT32, TNT_SUM, "");
+      all_reduce(*comm, data.get(), data.get(), 6, TNT_FLOAT32, TNT_SUM, "");
       const OnDevice turned(rank.device, comm->stream(), Array(TNT_FLOAT32, 6));
-      comm->all_to_all(data.get(), turned.get(), 2, TNT_FLOAT32, "");
+      all_to_all(*comm, data.get(), turned.get(), 2, TNT_FLOAT32, "");
       EXPECT_EQ(data.read(), testing::reduced(in, TNT_SUM));
     }
   });
@@ -170,11 +171,11 @@ TEST_P(NcclSplit, MakesTheCommunicatorsOfTheHostsSplit) {
       EXPECT_EQ(part->size(), 2);
       const OnDevice source(rank.device, part->stream(), testing::repeated(TNT_INT32, 1, [&](auto) { return self; }));
       const OnDevice target(rank.device, part->stream(), Array(TNT_INT32, 2));
-      part->all_gather(source.get(), target.get(), 1, TNT_INT32, "");
+      all_gather(*part, source.get(), target.get(), 1, TNT_INT32, "");
       EXPECT_EQ(target.read().get(0), color + 2);
       EXPECT_EQ(target.read().get(1), color);
     }
-    rank.comm.all_reduce(nullptr, nullptr, 0, TNT_FLOAT32, TNT_SUM, "the whole is there");
+    all_reduce(rank.comm, nullptr, nullptr, 0, TNT_FLOAT32, TNT_SUM, "the whole is there");
   });
 }
 
@@ -199,26 +200,27 @@ TEST_P(NcclBadCalls, AreNamedAndChangeNothing) {
       EXPECT_EQ(error.status(), GetParam().status);
       EXPECT_NE(std::string(error.what()).find(GetParam().message), std::string::npos) << error.what();
     }
-    rank.comm.all_reduce(data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "");
+    all_reduce(rank.comm, data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "");
     (void)data.read();
   });
 }
 
 const BadCall bad_calls[] = {
-    {"Null", [](auto& comm, void* memory) { comm.all_reduce(nullptr, memory, 4, TNT_FLOAT32, TNT_SUM, ""); },
+    {"Null", [](auto& comm, void* memory) { all_reduce(comm, nullptr, memory, 4, TNT_FLOAT32, TNT_SUM, ""); },
      "all_reduce of 4 elements: the input is null"},
-    {"NullOutput", [](auto& comm, void* memory) { comm.all_gather(memory, nullptr, 4, TNT_FLOAT32, ""); },
+    {"NullOutput", [](auto& comm, void* memory) { all_gather(comm, memory, nullptr, 4, TNT_FLOAT32, ""); },
      "all_gather of 4 elements: the output is null"},
-    {"Root", [](auto& comm, void* memory) { comm.broadcast(memory, memory, 4, TNT_FLOAT32, 2, ""); },
+    {"Root", [](auto& comm, void* memory) { broadcast(comm, memory, memory, 4, TNT_FLOAT32, 2, ""); },
      "broadcast from rank 2: there are 2 ranks"},
-    {"Peer", [](auto& comm, void* memory) { comm.send(memory, 4, TNT_FLOAT32, -1, ""); }, "send to rank -1: there are 2"},
-    {"Dtype", [](auto& comm, void* memory) { comm.all_gather(memory, memory, 1, static_cast<tnt_dtype_t>(99), ""); },
+    {"Peer", [](auto& comm, void* memory) { send(comm, memory, 4, TNT_FLOAT32, -1, ""); }, "send to rank -1: there are 2"},
+    {"Dtype", [](auto& comm, void* memory) { all_gather(comm, memory, memory, 1, static_cast<tnt_dtype_t>(99), ""); },
      "99 is not a dtype"},
-    {"BitsOfIntegers", [](auto& comm, void* memory) { comm.all_reduce(memory, memory, 1, TNT_INT8, TNT_BXOR, ""); },
+    {"BitsOfIntegers", [](auto& comm, void* memory) { all_reduce(comm, memory, memory, 1, TNT_INT8, TNT_BXOR, ""); },
      "NCCL has no operation bxor", TNT_UNSUPPORTED},
-    {"Operation", [](auto& comm, void* memory) { comm.all_reduce(memory, memory, 1, TNT_INT8, static_cast<tnt_op_t>(77), ""); },
+    {"Operation",
+     [](auto& comm, void* memory) { all_reduce(comm, memory, memory, 1, TNT_INT8, static_cast<tnt_op_t>(77), ""); },
      "77 is not an operation"},
-    {"Itself", [](auto& comm, void* memory) { comm.send(memory, 4, TNT_FLOAT32, comm.rank(), ""); }, "both ends in one call"},
+    {"Itself", [](auto& comm, void* memory) { send(comm, memory, 4, TNT_FLOAT32, comm.rank(), ""); }, "both ends in one call"},
     {"SplitWithoutHost", [](auto& comm, void*) { (void)comm.split(0, 0, nullptr); }, "without a host communicator"}};
 INSTANTIATE_TEST_SUITE_P(All, NcclBadCalls, ::testing::ValuesIn(bad_calls),
                          [](const auto& info) { return std::string(info.param.name); });

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "nccl/nccl_job.hpp"
+#include "support/collectives.hpp"
 #include "support/effort.hpp"
 
 namespace tnt {
@@ -34,9 +35,9 @@ TEST_P(DeviceCollectives, AllReduce) {
         const Array expected = testing::reduced(in, op);
         const OnDevice source = put(rank, in[at(rank.comm.rank())]);
         const OnDevice target = put(rank, Array(dtype, 37));
-        rank.comm.all_reduce(source.get(), target.get(), 37, dtype, op, "not in place");
+        all_reduce(rank.comm, source.get(), target.get(), 37, dtype, op, "not in place");
         EXPECT_EQ(target.read(), expected) << dtype << " " << op;
-        rank.comm.all_reduce(source.get(), source.get(), 37, dtype, op, "in place");
+        all_reduce(rank.comm, source.get(), source.get(), 37, dtype, op, "in place");
         EXPECT_EQ(source.read(), expected) << dtype << " " << op;
       }
     }
@@ -54,9 +55,9 @@ TEST_P(DeviceCollectives, AllReduceOfScaledContributions) {
       });
       const OnDevice source = put(rank, in[at(rank.comm.rank())]);
       const OnDevice target = put(rank, Array(dtype, 37));
-      rank.comm.all_reduce_scaled(source.get(), target.get(), 37, dtype, 0.5 * (rank.comm.rank() + 1), "");
+      all_reduce_scaled(rank.comm, source.get(), target.get(), 37, dtype, 0.5 * (rank.comm.rank() + 1), "");
       EXPECT_EQ(target.read(), expected) << dtype;
-      rank.comm.all_reduce_scaled(source.get(), source.get(), 37, dtype, 0.5 * (rank.comm.rank() + 1), "in place");
+      all_reduce_scaled(rank.comm, source.get(), source.get(), 37, dtype, 0.5 * (rank.comm.rank() + 1), "in place");
       EXPECT_EQ(source.read(), expected) << dtype;
     }
   });
@@ -71,10 +72,10 @@ TEST_P(DeviceCollectives, ReduceScatter) {
         const Array expected = testing::reduced(in, op).part(11 * at(rank.comm.rank()), 11);
         const OnDevice source = put(rank, in[at(rank.comm.rank())]);
         const OnDevice target = put(rank, Array(dtype, 11));
-        rank.comm.reduce_scatter(source.get(), target.get(), 11, dtype, op, "");
+        reduce_scatter(rank.comm, source.get(), target.get(), 11, dtype, op, "");
         EXPECT_EQ(target.read(), expected) << dtype << " " << op;
         std::byte* own = source.get() + at(rank.comm.rank()) * 11 * dtype_size(dtype);
-        rank.comm.reduce_scatter(source.get(), own, 11, dtype, op, "");
+        reduce_scatter(rank.comm, source.get(), own, 11, dtype, op, "");
         EXPECT_EQ(source.read().part(11 * at(rank.comm.rank()), 11), expected) << dtype << " " << op;
       }
     }
@@ -90,13 +91,13 @@ TEST_P(DeviceCollectives, AllGather) {
       for (std::size_t each = 0; each < ranks; ++each) expected.place(13 * each, in[each]);
       const OnDevice source = put(rank, in[at(rank.comm.rank())]);
       const OnDevice target = put(rank, Array(dtype, 13 * ranks));
-      rank.comm.all_gather(source.get(), target.get(), 13, dtype, "");
+      all_gather(rank.comm, source.get(), target.get(), 13, dtype, "");
       EXPECT_EQ(target.read(), expected) << dtype;
 
       Array own(dtype, 13 * ranks);
       own.place(13 * at(rank.comm.rank()), in[at(rank.comm.rank())]);
       const OnDevice both = put(rank, own);
-      rank.comm.all_gather(both.get() + at(rank.comm.rank()) * 13 * dtype_size(dtype), both.get(), 13, dtype, "");
+      all_gather(rank.comm, both.get() + at(rank.comm.rank()) * 13 * dtype_size(dtype), both.get(), 13, dtype, "");
       EXPECT_EQ(both.read(), expected) << dtype;
     }
   });
@@ -110,9 +111,9 @@ TEST_P(DeviceCollectives, Broadcast) {
         const OnDevice source = put(rank, in[at(rank.comm.rank())]);
         const OnDevice target = put(rank, Array(dtype, 17));
         const bool is_root = rank.comm.rank() == root;
-        rank.comm.broadcast(is_root ? source.get() : nullptr, target.get(), 17, dtype, root, "");
+        broadcast(rank.comm, is_root ? source.get() : nullptr, target.get(), 17, dtype, root, "");
         EXPECT_EQ(target.read(), in[at(root)]) << dtype;
-        rank.comm.broadcast(source.get(), source.get(), 17, dtype, root, "");
+        broadcast(rank.comm, source.get(), source.get(), 17, dtype, root, "");
         EXPECT_EQ(source.read(), in[at(root)]) << dtype;
       }
     }
@@ -130,7 +131,7 @@ TEST_P(DeviceCollectives, AllToAll) {
       }
       const OnDevice source = put(rank, in[at(rank.comm.rank())]);
       const OnDevice target = put(rank, Array(dtype, 5 * ranks));
-      rank.comm.all_to_all(source.get(), target.get(), 5, dtype, "");
+      all_to_all(rank.comm, source.get(), target.get(), 5, dtype, "");
       EXPECT_EQ(target.read(), expected) << dtype;
     }
   });
@@ -146,27 +147,27 @@ TEST_P(DeviceCollectives, ReduceGatherAndScatter) {
         const auto in = inputs(rank.comm.size(), dtype, 9, 15);
         const OnDevice source = put(rank, in[self]);
         const OnDevice target = put(rank, Array(dtype, 9));
-        rank.comm.reduce(source.get(), is_root ? target.get() : nullptr, 9, dtype, TNT_SUM, root, "");
+        reduce(rank.comm, source.get(), is_root ? target.get() : nullptr, 9, dtype, TNT_SUM, root, "");
         if (is_root) {
           EXPECT_EQ(target.read(), testing::reduced(in, TNT_SUM)) << dtype;
         }
         Array expected(dtype, 9 * ranks);
         for (std::size_t each = 0; each < ranks; ++each) expected.place(9 * each, in[each]);
         const OnDevice whole = put(rank, Array(dtype, 9 * ranks));
-        rank.comm.gather(source.get(), is_root ? whole.get() : nullptr, 9, dtype, root, "");
+        gather(rank.comm, source.get(), is_root ? whole.get() : nullptr, 9, dtype, root, "");
         if (is_root) {
           EXPECT_EQ(whole.read(), expected) << dtype;
           std::byte* const own = whole.get() + self * 9 * dtype_size(dtype);
-          rank.comm.gather(own, whole.get(), 9, dtype, root, "in place");
+          gather(rank.comm, own, whole.get(), 9, dtype, root, "in place");
           EXPECT_EQ(whole.read(), expected) << dtype;
-          rank.comm.scatter(whole.get(), own, 9, dtype, root, "in place");
+          scatter(rank.comm, whole.get(), own, 9, dtype, root, "in place");
           EXPECT_EQ(whole.read(), expected) << dtype;
         } else {
-          rank.comm.gather(source.get(), nullptr, 9, dtype, root, "");
-          rank.comm.scatter(nullptr, target.get(), 9, dtype, root, "");
+          gather(rank.comm, source.get(), nullptr, 9, dtype, root, "");
+          scatter(rank.comm, nullptr, target.get(), 9, dtype, root, "");
           EXPECT_EQ(target.read(), in[self]) << dtype;
         }
-        rank.comm.scatter(is_root ? whole.get() : nullptr, target.get(), 9, dtype, root, "");
+        scatter(rank.comm, is_root ? whole.get() : nullptr, target.get(), 9, dtype, root, "");
         EXPECT_EQ(target.read(), in[self]) << dtype;
       }
     }
@@ -187,14 +188,14 @@ TEST_P(DeviceCollectives, UnevenBlocks) {
     const auto in = inputs(rank.comm.size(), dtype, begins.back(), 17);
     const OnDevice own = put(rank, in[0].part(begins[self], counts[self]));
     const OnDevice whole = put(rank, Array(dtype, begins.back()));
-    rank.comm.all_gather_v(own.get(), whole.get(), counts, dtype, "");
+    all_gather_v(rank.comm, own.get(), whole.get(), counts, dtype, "");
     EXPECT_EQ(whole.read(), in[0]);
-    rank.comm.all_gather_v(whole.get() + begins[self] * sizeof(float), whole.get(), counts, dtype, "in place");
+    all_gather_v(rank.comm, whole.get() + begins[self] * sizeof(float), whole.get(), counts, dtype, "in place");
     EXPECT_EQ(whole.read(), in[0]);
 
     const OnDevice contribution = put(rank, in[self]);
     const OnDevice sums = put(rank, Array(dtype, counts[self]));
-    rank.comm.reduce_scatter_v(contribution.get(), sums.get(), counts, dtype, TNT_SUM, "");
+    reduce_scatter_v(rank.comm, contribution.get(), sums.get(), counts, dtype, TNT_SUM, "");
     EXPECT_EQ(sums.read(), testing::reduced(in, TNT_SUM).part(begins[self], counts[self]));
 
     std::vector<std::size_t> received(ranks, counts[self]);  // all ranks send counts[r] elements to rank r
@@ -203,7 +204,7 @@ TEST_P(DeviceCollectives, UnevenBlocks) {
       expected.place(each * counts[self], in[each].part(begins[self], counts[self]));
     }
     const OnDevice exchanged = put(rank, Array(dtype, expected.count()));
-    rank.comm.all_to_all_v(contribution.get(), exchanged.get(), counts, received, dtype, "");
+    all_to_all_v(rank.comm, contribution.get(), exchanged.get(), counts, received, dtype, "");
     EXPECT_EQ(exchanged.read(), expected);
   });
 }
@@ -234,12 +235,12 @@ TEST_P(DeviceCollectives, MessagesRoundTheRing) {
 TEST_P(DeviceCollectives, NoElementsAreNoError) {
   run([](NcclRank& rank) {
     for (const tnt_op_t op : testing::all_ops) {
-      rank.comm.all_reduce(nullptr, nullptr, 0, TNT_FLOAT32, op, "");
-      rank.comm.reduce_scatter(nullptr, nullptr, 0, TNT_FLOAT32, op, "");
+      all_reduce(rank.comm, nullptr, nullptr, 0, TNT_FLOAT32, op, "");
+      reduce_scatter(rank.comm, nullptr, nullptr, 0, TNT_FLOAT32, op, "");
     }
-    rank.comm.all_gather(nullptr, nullptr, 0, TNT_FLOAT32, "");
-    rank.comm.broadcast(nullptr, nullptr, 0, TNT_FLOAT32, 0, "");
-    rank.comm.all_to_all(nullptr, nullptr, 0, TNT_FLOAT32, "");
+    all_gather(rank.comm, nullptr, nullptr, 0, TNT_FLOAT32, "");
+    broadcast(rank.comm, nullptr, nullptr, 0, TNT_FLOAT32, 0, "");
+    all_to_all(rank.comm, nullptr, nullptr, 0, TNT_FLOAT32, "");
     rank.comm.exchange({}, "");
     rank.device.synchronize(rank.comm.stream());
     EXPECT_NO_THROW(rank.comm.throw_if_aborted());
@@ -253,7 +254,7 @@ TEST_F(NcclTest, UnevenReduceScatterIsOneGroup) {
     const std::vector<std::size_t> counts{5, 0, 2};
     const OnDevice in = put(rank, inputs(3, TNT_FLOAT32, 7, 1)[at(rank.comm.rank())]);
     const OnDevice out = put(rank, Array(TNT_FLOAT32, 5));
-    rank.comm.reduce_scatter_v(in.get(), out.get(), counts, TNT_FLOAT32, TNT_SUM, "");
+    reduce_scatter_v(rank.comm, in.get(), out.get(), counts, TNT_FLOAT32, TNT_SUM, "");
     rank.device.synchronize(rank.comm.stream());
   });
   EXPECT_EQ(testing::FakeNccl::count("ncclGroupEnd"), 3);

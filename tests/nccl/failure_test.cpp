@@ -10,6 +10,7 @@
 #include "base/clock.hpp"
 #include "comm/stream_order.hpp"
 #include "nccl/nccl_job.hpp"
+#include "support/collectives.hpp"
 
 namespace tnt {
 namespace {
@@ -33,7 +34,7 @@ class NcclFailureTest : public NcclTest {
 };
 
 void all_reduce(NcclRank& rank, const OnDevice& data, const char* detail = "", std::size_t count = 4) {
-  rank.comm.all_reduce(data.get(), data.get(), count, TNT_FLOAT32, TNT_SUM, detail);
+  all_reduce(rank.comm, data.get(), data.get(), count, TNT_FLOAT32, TNT_SUM, detail);
 }
 
 // Polls, like a caller that waits on the host, until the communication has failed. Every later call throws the same.
@@ -168,7 +169,7 @@ void use_two(NcclRank& rank, bool in_one_order) {
   for (int step = 0; step < 3; ++step) {
     for (DeviceCommunicator* comm : both) {
       const OnDevice& own = comm == &rank.comm ? data : more;
-      comm->all_reduce(own.get(), own.get(), 4, TNT_FLOAT32, TNT_SUM, "one of two");
+      all_reduce(*comm, own.get(), own.get(), 4, TNT_FLOAT32, TNT_SUM, "one of two");
     }
     for (const DeviceCommunicator* comm : both) rank.device.synchronize(comm->stream());
     for (DeviceCommunicator* comm : both) comm->check();
@@ -228,7 +229,7 @@ TEST_F(NcclFailureTest, DifferentCallsAreNamedEvenIfNcclHangs) {
         const OnDevice gathered(rank.device, rank.comm.stream(), Array(TNT_FLOAT32, 12));
         all_reduce(rank, data);
         if (rank.comm.rank() == 2) {
-          rank.comm.all_gather(data.get(), gathered.get(), 4, TNT_FLOAT32, "");
+          all_gather(rank.comm, data.get(), gathered.get(), 4, TNT_FLOAT32, "");
         } else {
           all_reduce(rank, data);
         }

@@ -9,6 +9,7 @@
 
 #include "base/clock.hpp"
 #include "nccl/nccl_job.hpp"
+#include "support/collectives.hpp"
 #include "support/effort.hpp"
 
 namespace tnt {
@@ -52,11 +53,11 @@ TEST_P(HierarchicalAllReduce, OfSlicesRestsAndChunks) {
         const OnDevice target = put(rank, Array(dtype, count));
         for (const tnt_op_t op : some_of({TNT_SUM, TNT_MAX, TNT_AVG}, {TNT_AVG})) {
           const Array expected = testing::reduced(in, op);
-          rank.comm.all_reduce(source.get(), target.get(), count, dtype, op, "not in place");
+          all_reduce(rank.comm, source.get(), target.get(), count, dtype, op, "not in place");
           EXPECT_EQ(target.read(), expected) << count << " " << dtype << " " << op;
         }
         EXPECT_EQ(source.read(), in[at(rank.comm.rank())]) << "the input is as it was";
-        rank.comm.all_reduce(source.get(), source.get(), count, dtype, TNT_SUM, "in place");
+        all_reduce(rank.comm, source.get(), source.get(), count, dtype, TNT_SUM, "in place");
         EXPECT_EQ(source.read(), testing::reduced(in, TNT_SUM)) << count << " " << dtype;
       }
     }
@@ -93,7 +94,7 @@ TEST_F(HierarchicalDevices, EveryRankTakesItsSliceToTheNetwork) {
   run_hierarchical(two_by_two, [](NcclRank& rank) {
     const OnDevice data = put(rank, Array(TNT_INT8, count));
     const int copies = rank.device.calls(testing::Call::copy);
-    rank.comm.all_reduce(data.get(), data.get(), count, TNT_INT8, TNT_SUM, "");
+    all_reduce(rank.comm, data.get(), data.get(), count, TNT_INT8, TNT_SUM, "");
     rank.device.synchronize(rank.comm.stream());
     EXPECT_EQ(rank.device.calls(testing::Call::copy) - copies, 2 * 4);
     EXPECT_EQ(rank.device.calls(testing::Call::allocate_pinned), 1);
@@ -113,8 +114,8 @@ TEST_F(HierarchicalDevices, FollowTheCallerAndWaitForNothing) {
       const int synchronized = rank.device.calls(testing::Call::synchronize);
       for (int step = 0; step < 3; ++step) {
         const auto before = rank.device.enqueued_on(caller.get()).size();
-        order(caller.get(), [&] { rank.comm.all_reduce(data.get(), data.get(), count, TNT_FLOAT32, TNT_SUM, "a step"); });
-        order(caller.get(), [&] { rank.comm.broadcast(data.get(), data.get(), count, TNT_FLOAT32, 3, "a step"); });
+        order(caller.get(), [&] { all_reduce(rank.comm, data.get(), data.get(), count, TNT_FLOAT32, TNT_SUM, "a step"); });
+        order(caller.get(), [&] { broadcast(rank.comm, data.get(), data.get(), count, TNT_FLOAT32, 3, "a step"); });
         EXPECT_EQ(rank.device.enqueued_on(caller.get()).size() - before, 4U);
       }
       EXPECT_EQ(rank.device.calls(testing::Call::synchronize), synchronized);
@@ -138,7 +139,7 @@ TEST_F(HierarchicalDevices, APartFindsItsOwnNodes) {
     const std::size_t count = 9000;
     const auto in = inputs(part->size(), TNT_FLOAT32, count, 2);
     const OnDevice data(rank.device, part->stream(), in[at(part->rank())]);
-    part->all_reduce(data.get(), data.get(), count, TNT_FLOAT32, TNT_SUM, "");
+    all_reduce(*part, data.get(), data.get(), count, TNT_FLOAT32, TNT_SUM, "");
     EXPECT_EQ(data.read(), testing::reduced(in, TNT_SUM));
   });
 }
@@ -149,7 +150,7 @@ TEST_F(HierarchicalDevices, RefuseToBeCaptured) {
     rank.device.synchronize(rank.comm.stream());
     rank.device.begin_capture(rank.comm.stream());
     try {
-      rank.comm.all_reduce(data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "");
+      all_reduce(rank.comm, data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "");
       ADD_FAILURE();
     } catch (const Error& error) {
       EXPECT_EQ(error.status(), TNT_UNSUPPORTED);
@@ -172,7 +173,7 @@ TEST_F(HierarchicalDevices, RefuseToBeCaptured) {
 void steps(NcclRank& rank, int n, std::size_t count) {
   const OnDevice data = put(rank, Array(TNT_FLOAT32, count));
   for (int step = 0; step < n; ++step) {
-    rank.comm.all_reduce(data.get(), data.get(), count, TNT_FLOAT32, TNT_SUM, "bucket 3 of gradients");
+    all_reduce(rank.comm, data.get(), data.get(), count, TNT_FLOAT32, TNT_SUM, "bucket 3 of gradients");
   }
   wait_for_the_end(rank);
 }

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "nccl/nccl_job.hpp"
+#include "support/collectives.hpp"
 
 namespace tnt {
 namespace {
@@ -29,7 +30,7 @@ class NcclStartTest : public NcclTest {
         make(host);
       } catch (const Error&) {
         EXPECT_FALSE(host.async_error());
-        host.barrier(call());
+        barrier(host, call());
         throw;
       }
     });

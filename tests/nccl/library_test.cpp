@@ -12,6 +12,7 @@
 #include "base/clock.hpp"
 #include "base/settings.hpp"
 #include "nccl/nccl_job.hpp"
+#include "support/collectives.hpp"
 
 namespace tnt {
 namespace {
@@ -56,7 +57,7 @@ TEST_F(NcclLibraryTest, TheEnvironmentNamesItAndSaysHowTheFakeFails) {
     testing::SimulatedDevice device(host.rank(), {.progress = testing::Progress::thread});
     const auto comm = make_nccl_communicator(device, host, testing::options(0.4), library);
     const testing::OnDevice data(device, comm->stream(), testing::Array(TNT_FLOAT32, 4));
-    for (int i = 0; i < 2; ++i) comm->all_reduce(data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "");
+    for (int i = 0; i < 2; ++i) all_reduce(*comm, data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "");
     for (const Deadline deadline(testing::default_timeout); !deadline.passed();) {
       comm->throw_if_aborted();
       std::this_thread::sleep_for(std::chrono::milliseconds(2));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/clock.hpp"
+#include "support/collectives.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace tnt {
@@ -83,7 +84,7 @@ TEST(ProgressExchange, LeavingDoesNotWaitForThoseWhoDoNotAnswer) {
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
       EXPECT_TRUE(progress_exchange.overdue());
     }
-    host.barrier(call());  // the job goes on
+    barrier(host, call());  // the job goes on
   });
 }
 

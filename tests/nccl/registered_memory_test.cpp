@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "nccl/nccl_job.hpp"
+#include "support/collectives.hpp"
 
 namespace tnt {
 namespace {
@@ -23,7 +24,7 @@ class RegisteredMemoryTest : public testing::NcclTest {
     if (!memory) return false;
     EXPECT_EQ(rank.device.pointer_attributes(memory.get()).kind, PointerAttributes::Kind::device);
     rank.device.write(memory.get(), ones.data(), count * sizeof(float));
-    rank.comm.all_reduce(memory.get(), memory.get(), count, TNT_FLOAT32, TNT_SUM, "");
+    all_reduce(rank.comm, memory.get(), memory.get(), count, TNT_FLOAT32, TNT_SUM, "");
     rank.device.synchronize(rank.comm.stream());
     EXPECT_EQ(rank.device.values<float>(memory.get(), count), std::vector<float>(count, static_cast<float>(rank.comm.size())));
     return true;

@@ -9,6 +9,7 @@
 #include "base/clock.hpp"
 #include "comm/stream_order.hpp"
 #include "nccl/nccl_job.hpp"
+#include "support/collectives.hpp"
 
 namespace tnt {
 namespace {
@@ -43,7 +44,7 @@ TEST(StagedCommunicator, OperationsOfAllSizesFollowEachOtherAndTheCaller) {
       const Array in = testing::repeated(TNT_FLOAT32, count, [](std::size_t i) { return static_cast<double>(i); });
       const OnDevice data(job.device, caller.get(), in);
       for (int i = 0; i < 3; ++i) {
-        order(caller.get(), [&] { job.comm.all_reduce(data.get(), data.get(), count, TNT_FLOAT32, TNT_SUM, "a bucket"); });
+        order(caller.get(), [&] { all_reduce(job.comm, data.get(), data.get(), count, TNT_FLOAT32, TNT_SUM, "a bucket"); });
       }
       EXPECT_EQ(data.read().get(2), 16.0);
     }
@@ -67,7 +68,7 @@ TEST(StagedCommunicator, WhoIsMissingIsNamedByTheHost) {
   const std::string message = testing::common_error(3, TNT_TIMEOUT, [](Communicator& host) {
     Job job(host, 0.4);
     const OnDevice data(job.device, job.comm.stream(), Array(TNT_FLOAT32, 4));
-    if (host.rank() != 1) job.comm.all_reduce(data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "bucket 3 of gradients");
+    if (host.rank() != 1) all_reduce(job.comm, data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "bucket 3 of gradients");
     for (const Deadline deadline(testing::default_timeout); !deadline.passed();) {
       job.comm.throw_if_aborted();
       std::this_thread::sleep_for(std::chrono::milliseconds(2));
@@ -84,7 +85,7 @@ TEST(StagedCommunicator, RefusesToBeCaptured) {
     job.device.synchronize(job.comm.stream());
     job.device.begin_capture(job.comm.stream());
     try {
-      job.comm.all_reduce(data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "");
+      all_reduce(job.comm, data.get(), data.get(), 4, TNT_FLOAT32, TNT_SUM, "");
       ADD_FAILURE();
     } catch (const Error& error) {
       EXPECT_EQ(error.status(), TNT_UNSUPPORTED);

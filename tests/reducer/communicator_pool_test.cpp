@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/collectives.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace tnt {
@@ -18,7 +19,7 @@ using testing::run_threads;
 void expect_works(Communicator& comm, int ranks) {
   std::int32_t sum = 1;
   const TensorView view{.in = &sum, .out = &sum, .count = 1, .dtype = TNT_INT32};
-  comm.all_reduce(FusedBuffer({&view, 1}, TNT_INT32), TNT_SUM, call());
+  all_reduce(comm, FusedBuffer({&view, 1}, TNT_INT32), TNT_SUM, call());
   EXPECT_EQ(sum, ranks);
 }
 

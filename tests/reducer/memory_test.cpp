@@ -5,6 +5,7 @@
 #include <string>
 
 #include "reducer/reducer.hpp"
+#include "support/collectives.hpp"
 #include "support/effort.hpp"
 #include "support/thread_ranks.hpp"
 
@@ -40,15 +41,15 @@ TEST(ReducerMemory, IsFarLessThanABucket) {
     std::vector<float> gradient(count, 1.0F);
     const Plan plan({{"gradient", count, TNT_FLOAT32}}, 2 * count * sizeof(float));
     Reducer reducer(world.split(0, 0, call()), plan, {}, std::make_shared<ProgressEngine>(), nullptr);
-    world.barrier(call());
+    barrier(world, call());
     const std::size_t before = memory("VmRSS");
     if (world.rank() == 0) (void)mark_most_memory();
-    world.barrier(call());
+    barrier(world, call());
     for (int step = 0; step < 2; ++step) {
       reducer.ready(0, {.in = gradient.data(), .out = gradient.data(), .scale = 0.5});
       reducer.finish();
     }
-    world.barrier(call());
+    barrier(world, call());
     EXPECT_LT(memory("VmHWM"), before + bound);
     EXPECT_EQ(gradient[count / 2], 1.0F);
   });

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "reducer/plan.hpp"
+#include "support/collectives.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace tnt {
@@ -35,7 +36,7 @@ TEST_P(PlanCheckTest, NamesRankAndPlaceOnAllRanks) {
       try {
         compare_plans(Plan(model.tensors, model.threshold, model.wire, model.gradient_order), model.context, comm, call());
       } catch (const Error&) {
-        comm.barrier(call());  // the communicator stays usable
+        barrier(comm, call());  // the communicator stays usable
         throw;
       }
     });

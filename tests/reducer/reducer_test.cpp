@@ -16,6 +16,7 @@
 #include "base/log.hpp"
 #include "reducer/random_model.hpp"
 #include "support/array.hpp"
+#include "support/collectives.hpp"
 #include "support/effort.hpp"
 #include "support/thread_ranks.hpp"
 
@@ -297,7 +298,7 @@ TEST_F(ThreeBuckets, ARankThatDoesNotComeIsNamedWithTheBucket) {
       EXPECT_THROW(reducer->finish(), Error);
       throw;
     }
-    world.barrier(call());
+    barrier(world, call());
   });
   for (const auto& ending : endings) {
     ASSERT_TRUE(ending);
@@ -317,7 +318,7 @@ TEST_F(ThreeBuckets, TheEndDoesNotWaitForOthers) {
       std::this_thread::sleep_for(std::chrono::milliseconds(30));  // now it waits for rank 1, most likely
     }
     reducer.reset();
-    world.barrier(call());
+    barrier(world, call());
   });
 }
 

@@ -182,15 +182,15 @@ class HierarchicalCommunicator::AllReduce {
     const StagingBuffer data = comm_.staging_.acquire(slice * slices_ * size_);
     pack_as(dtype_, fused_, first, count, data.get(), comm_.staging_);
     std::memset(data.get() + count * size_, 0, (slice * slices_ - count) * size_);
-    phases_.end("pack");
+    phases_.end(Phase::pack);
     const StagingBuffer own = reduce_in_node(data, slice);
-    phases_.end("reduce");
+    phases_.end(Phase::reduce);
     CrossNode& cross = comm_.cross_[index % comm_.cross_.size()];
     std::shared_ptr<Work> work;
     if (cross.comm) {
       work = cross.executor.start([this, &cross, own, slice] {
         const TensorView view{.in = own.get(), .out = own.get(), .count = slice, .dtype = dtype_};
-        cross.comm->all_reduce(FusedBuffer({&view, 1}, wire_), op_, context_);
+        cross.comm->run(fused_all_reduce(FusedBuffer({&view, 1}, wire_), op_), context_);
       });
     }
     chunks_[index % chunks_in_flight] = Chunk{first, count, slice, data, own, std::move(work)};
@@ -201,11 +201,11 @@ class HierarchicalCommunicator::AllReduce {
   void finish(std::size_t index) {
     auto& chunk = chunks_[index % chunks_in_flight];
     if (chunk->work) (void)chunk->work->wait(-1);
-    phases_.end("wait");
+    phases_.end(Phase::wait);
     gather_in_node(*chunk);
     if (is_mean_) divide(chunk->data.get(), chunk->count, dtype_, static_cast<std::size_t>(comm_.size()));
     unpack_from(dtype_, fused_, chunk->first, chunk->count, chunk->data.get(), comm_.staging_);
-    phases_.end("unpack");
+    phases_.end(Phase::unpack);
     chunk.reset();
   }
 
@@ -219,27 +219,30 @@ class HierarchicalCommunicator::AllReduce {
     std::shared_ptr<Work> work;  // nullptr on a rank that does not use the network
   };
 
+  // A call inside the node.
+  [[nodiscard]] Call call(Call::Kind kind, std::size_t count, int root = 0) const {
+    return {.kind = kind, .dtype = dtype_, .op = reduces(kind) ? op_ : TNT_SUM, .root = root, .count = count};
+  }
   // This rank's slice of the node's sum.
   [[nodiscard]] StagingBuffer reduce_in_node(const StagingBuffer& data, std::size_t slice) {
     if (comm_.equal_nodes_) {
       StagingBuffer own = comm_.staging_.acquire(slice * size_);
-      comm_.local_->reduce_scatter(data.get(), own.get(), slice, dtype_, op_, context_);
+      comm_.local_->run({call(Call::reduce_scatter, slice), data.get(), own.get()}, context_);
       return own;
     }
     if (comm_.local_->size() > 1) {
-      const TensorView view{.in = data.get(), .out = data.get(), .count = slice * slices_};
-      comm_.local_->all_reduce(FusedBuffer({&view, 1}, dtype_), op_, context_);
+      comm_.local_->run({call(Call::all_reduce, slice * slices_), data.get(), data.get()}, context_);
     }
     return {data, data.get() + std::min(place_, slices_ - 1) * slice * size_};
   }
 
   void gather_in_node(const Chunk& chunk) {
     if (comm_.equal_nodes_) {
-      return comm_.local_->all_gather(chunk.own.get(), chunk.data.get(), chunk.slice, dtype_, context_);
+      return comm_.local_->run({call(Call::all_gather, chunk.slice), chunk.own.get(), chunk.data.get()}, context_);
     }
     for (std::size_t root = 0; root < slices_ && comm_.local_->size() > 1; ++root) {
       std::byte* part = chunk.data.get() + root * chunk.slice * size_;
-      comm_.local_->broadcast(part, part, chunk.slice, dtype_, static_cast<int>(root), context_);
+      comm_.local_->run({call(Call::broadcast, chunk.slice, static_cast<int>(root)), part, part}, context_);
     }
   }
 
@@ -264,18 +267,13 @@ bool HierarchicalCommunicator::goes_by_nodes(const FusedBuffer& fused, tnt_op_t 
   return !is_small && reduces_by_nodes(fused, op);
 }
 
-void HierarchicalCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) {
-  if (!goes_by_nodes(fused, op)) return global_->all_reduce(fused, op, context);
-  reduce_by_nodes({.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()}, fused, context);
-}
-
-// From each rank of a node to all, as in an all_reduce: the network carries less than from each rank to the root.
-void HierarchicalCommunicator::reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root,
-                                      const CallContext& context) {
-  const TensorView view{.in = in, .out = rank() == root ? out : nullptr, .count = count};
-  const FusedBuffer fused({&view, 1}, dtype);
-  if (!goes_by_nodes(fused, op)) return global_->reduce(in, out, count, dtype, op, root, context);
-  reduce_by_nodes({.kind = Call::reduce, .dtype = dtype, .op = op, .root = root, .count = count}, fused, context);
+// A reduce goes from each rank of a node to all, as an all_reduce: the network carries less than from each rank to the root.
+void HierarchicalCommunicator::run(const Collective& call, const CallContext& context) {
+  if (call.kind != Call::all_reduce && call.kind != Call::reduce) return global_->run(call, context);
+  const ReducedTensors tensors(call, rank());
+  if (!goes_by_nodes(tensors.fused(), call.op)) return global_->run(call, context);
+  if (!call.owners.empty() && equal_nodes_) return reduce_to_owners(tensors.fused(), call.owners, call.op, context);
+  reduce_by_nodes(call, tensors.fused(), context);
 }
 
 void HierarchicalCommunicator::reduce_by_nodes(const Call& call, const FusedBuffer& fused, const CallContext& context) {

@@ -49,50 +49,7 @@ class HierarchicalCommunicator final : public Communicator {
   [[nodiscard]] int local_size() const noexcept override { return local_->size(); }
   [[nodiscard]] const char* transport() const noexcept override { return "hierarchical"; }
 
-  void all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) override;
-  void reduce_to_owners(const FusedBuffer& fused, std::span<const int> owners, tnt_op_t op,
-                        const CallContext& context) override;
-  void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-                      const CallContext& context) override {
-    global_->reduce_scatter(in, out, count, dtype, op, context);
-  }
-  void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override {
-    global_->all_gather(in, out, count, dtype, context);
-  }
-  void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
-                 const CallContext& context) override {
-    global_->broadcast(in, out, count, dtype, root, context);
-  }
-  void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override {
-    global_->all_to_all(in, out, count, dtype, context);
-  }
-  void reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root,
-              const CallContext& context) override;
-  void gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, const CallContext& context) override {
-    global_->gather(in, out, count, dtype, root, context);
-  }
-  void scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, const CallContext& context) override {
-    global_->scatter(in, out, count, dtype, root, context);
-  }
-  void reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype, tnt_op_t op,
-                        const CallContext& context) override {
-    global_->reduce_scatter_v(in, out, counts, dtype, op, context);
-  }
-  void all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
-                    const CallContext& context) override {
-    global_->all_gather_v(in, out, counts, dtype, context);
-  }
-  void all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
-                    std::span<const std::size_t> recv_counts, tnt_dtype_t dtype, const CallContext& context) override {
-    global_->all_to_all_v(in, out, send_counts, recv_counts, dtype, context);
-  }
-  void barrier(const CallContext& context) override { global_->barrier(context); }
-  void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) override {
-    global_->send(in, count, dtype, to, context);
-  }
-  void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) override {
-    global_->recv(out, count, dtype, from, context);
-  }
+  void run(const Collective& call, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> duplicate_with_flat_sums(const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> create_group(std::span<const int> members, int tag,
@@ -114,6 +71,7 @@ class HierarchicalCommunicator final : public Communicator {
 
   [[nodiscard]] bool goes_by_nodes(const FusedBuffer& fused, tnt_op_t op) const;
   void reduce_by_nodes(const Call& call, const FusedBuffer& fused, const CallContext& context);
+  void reduce_to_owners(const FusedBuffer& fused, std::span<const int> owners, tnt_op_t op, const CallContext& context);
   // The steps of a call that is reduced inside nodes first. inside: the buffer as the node sees it. dtype: the type that the
   // node's memory holds. wire: the type in which data travels between nodes.
   using Stages = std::function<void(const FusedBuffer& inside, tnt_dtype_t dtype, tnt_dtype_t wire, const CallContext& part)>;

@@ -30,7 +30,8 @@ double cross_timeout(double timeout) { return timeout + std::min(3.0, 0.75 * tim
 Topology find_topology(Communicator& host, const std::string& node, double timeout) {
   const std::uint64_t own = hash(node);
   std::vector<std::uint64_t> all(static_cast<std::size_t>(host.size()));
-  host.all_gather(&own, all.data(), sizeof(own), TNT_UINT8, {.timeout = timeout, .detail = "finding the nodes of devices"});
+  host.run({{.kind = Call::all_gather, .count = sizeof(own)}, &own, all.data()},
+           {.timeout = timeout, .detail = "finding the nodes of devices"});
   std::map<std::uint64_t, int> ranks_on;
   for (const std::uint64_t each : all) ++ranks_on[each];
   const auto self = all.begin() + host.rank();
@@ -126,11 +127,11 @@ void HierarchicalDeviceCommunicator::check() {
 // The steps of one call. Each is enqueued on the stream of the communicator that performs it.
 class HierarchicalDeviceCommunicator::AllReduce {
  public:
-  AllReduce(HierarchicalDeviceCommunicator& comm, const Call& call, const void* in, void* out, std::string_view detail)
+  AllReduce(HierarchicalDeviceCommunicator& comm, const Collective& call, std::string_view detail)
       : comm_(comm),
         call_(call),
-        in_(static_cast<const std::byte*>(in)),
-        out_(static_cast<std::byte*>(out)),
+        in_(static_cast<const std::byte*>(call.in)),
+        out_(static_cast<std::byte*>(call.out)),
         detail_(detail.empty() ? describe(call) : fmt::format("{}, {}", describe(call), detail)),
         size_(dtype_size(call.dtype)),
         slices_(comm.topology_.uniform ? static_cast<std::size_t>(comm.topology_.local_size) : 1) {}
@@ -174,11 +175,15 @@ class HierarchicalDeviceCommunicator::AllReduce {
     return chunk.slice + (comm_.topology_.local_rank == last() ? chunk.rest : 0);
   }
 
+  [[nodiscard]] Call step(Call::Kind kind, std::size_t count, int root = 0) const {
+    return {.kind = kind, .dtype = call_.dtype, .op = reduces(kind) ? call_.op : TNT_SUM, .root = root, .count = count};
+  }
+
   void reduce_local(const Chunk& chunk) {
     DeviceCommunicator& local = *comm_.local_;
-    if (chunk.slice > 0) local.reduce_scatter(in(chunk.first), own(chunk), chunk.slice, call_.dtype, call_.op, detail_);
+    if (chunk.slice > 0) local.run({step(Call::reduce_scatter, chunk.slice), in(chunk.first), own(chunk)}, detail_);
     const std::size_t rest = behind_slices(chunk);
-    if (chunk.rest > 0) local.all_reduce(in(rest), out(rest), chunk.rest, call_.dtype, call_.op, detail_);
+    if (chunk.rest > 0) local.run({step(Call::all_reduce, chunk.rest), in(rest), out(rest)}, detail_);
     comm_.local_done_.record(local.stream());
   }
 
@@ -186,16 +191,16 @@ class HierarchicalDeviceCommunicator::AllReduce {
     if (cross_count(chunk) == 0) return;
     DeviceCommunicator& cross = *comm_.cross_;
     comm_.local_done_.wait_on(cross.stream());
-    cross.all_reduce(own(chunk), own(chunk), cross_count(chunk), call_.dtype, call_.op, detail_);
+    cross.run({step(Call::all_reduce, cross_count(chunk)), own(chunk), own(chunk)}, detail_);
     comm_.cross_done_.record(cross.stream());
   }
 
   void gather_local(const Chunk& chunk) {
     DeviceCommunicator& local = *comm_.local_;
     if (cross_count(chunk) > 0) comm_.cross_done_.wait_on(local.stream());
-    if (chunk.slice > 0) local.all_gather(own(chunk), out(chunk.first), chunk.slice, call_.dtype, detail_);
+    if (chunk.slice > 0) local.run({step(Call::all_gather, chunk.slice), own(chunk), out(chunk.first)}, detail_);
     std::byte* const rest = out(behind_slices(chunk));
-    if (chunk.rest > 0) local.broadcast(rest, rest, chunk.rest, call_.dtype, last(), detail_);
+    if (chunk.rest > 0) local.run({step(Call::broadcast, chunk.rest, last()), rest, rest}, detail_);
   }
 
   HierarchicalDeviceCommunicator& comm_;
@@ -232,22 +237,12 @@ void HierarchicalDeviceCommunicator::join_streams() noexcept {
   }
 }
 
-void HierarchicalDeviceCommunicator::enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) {
-  if (call.kind == Call::all_reduce && call.op != TNT_AVG && !needs_integers(call.op)) {
-    enqueue(local_order_, [&] { AllReduce(*this, call, in, out, detail).run(); });
+void HierarchicalDeviceCommunicator::enqueue_collective(const Collective& call, std::string_view detail) {
+  if (call.kind == Call::all_reduce && !call.scale && call.op != TNT_AVG && !needs_integers(call.op)) {
+    enqueue(local_order_, [&] { AllReduce(*this, call, detail).run(); });
   } else {
-    enqueue(global_order_, [&] { global_->collective(call, in, out, detail); });
+    enqueue(global_order_, [&] { global_->run(call, detail); });
   }
-}
-
-void HierarchicalDeviceCommunicator::enqueue_scaled(const Call& call, const void* in, void* out, double scale,
-                                                    std::string_view detail) {
-  enqueue(global_order_, [&] { global_->all_reduce_scaled(in, out, call.count, call.dtype, scale, detail); });
-}
-
-void HierarchicalDeviceCommunicator::enqueue_reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts,
-                                                              tnt_dtype_t dtype, tnt_op_t op, std::string_view detail) {
-  enqueue(global_order_, [&] { global_->reduce_scatter_v(in, out, counts, dtype, op, detail); });
 }
 
 void HierarchicalDeviceCommunicator::enqueue_messages(std::span<const Message> messages, std::string_view detail) {

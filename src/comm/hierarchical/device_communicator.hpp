@@ -55,10 +55,7 @@ class HierarchicalDeviceCommunicator final : public DeviceCommunicator {
  private:
   class AllReduce;
 
-  void enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) override;
-  void enqueue_scaled(const Call& call, const void* in, void* out, double scale, std::string_view detail) override;
-  void enqueue_reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype, tnt_op_t op,
-                                std::string_view detail) override;
+  void enqueue_collective(const Collective& call, std::string_view detail) override;
   void enqueue_messages(std::span<const Message> messages, std::string_view detail) override;
   std::unique_ptr<DeviceCommunicator> create_child(int color, int key, Communicator* host) override;
   // steps() enqueues on the communicator of `order`.

@@ -87,14 +87,15 @@ class HierarchicalCommunicator::OwnerReduce {
       pack_as(dtype_, fused_, blocks_.begin(comm_.ranks_by_place_[i]) + first, part(i, first), to, comm_.staging_);
       to += part(i, first) * size_;
     }
-    phases_.end("pack");
+    phases_.end(Phase::pack);
     const auto place = static_cast<std::size_t>(comm_.local_->rank());
     Chunk& chunk = chunks_[index % chunks_in_flight].emplace();
     chunk.begin = blocks_.begin(self_) + first;
     chunk.count = blocks_.part(self_, first, per_chunk_);
     chunk.node_sums = comm_.staging_.acquire(counts[place] * size_);
-    comm_.local_->reduce_scatter_v(data.get(), chunk.node_sums.get(), counts, dtype_, op_, context_);
-    phases_.end("reduce");
+    comm_.local_->run({uneven_call(Call::reduce_scatter_v, counts, dtype_, op_), data.get(), chunk.node_sums.get(), counts},
+                      context_);
+    phases_.end(Phase::reduce);
     if (counts[place] > 0) start_between_nodes(chunk, comm_.cross_[index % comm_.cross_.size()], place * nodes_, first);
   }
 
@@ -103,12 +104,12 @@ class HierarchicalCommunicator::OwnerReduce {
   void finish(std::size_t index) {
     auto& chunk = chunks_[index % chunks_in_flight];
     if (chunk->work) (void)chunk->work->wait(-1);
-    phases_.end("wait");
+    phases_.end(Phase::wait);
     if (is_mean_ && chunk->count > 0) {
       divide(chunk->result.get(), chunk->count, dtype_, static_cast<std::size_t>(comm_.size()));
     }
     unpack_from(dtype_, fused_, chunk->begin, chunk->count, chunk->result.get(), comm_.staging_);
-    phases_.end("unpack");
+    phases_.end(Phase::unpack);
     chunk.reset();
   }
 
@@ -129,8 +130,9 @@ class HierarchicalCommunicator::OwnerReduce {
       chunk.owners.push_back(static_cast<int>(node));
       next += count * size_;
     }
-    chunk.work = cross.executor.start(
-        [this, &cross, &chunk] { cross.comm->reduce_to_owners(FusedBuffer(chunk.views, wire_), chunk.owners, op_, context_); });
+    chunk.work = cross.executor.start([this, &cross, &chunk] {
+      cross.comm->run(fused_all_reduce(FusedBuffer(chunk.views, wire_), op_, chunk.owners), context_);
+    });
   }
 
   HierarchicalCommunicator& comm_;
@@ -151,8 +153,6 @@ class HierarchicalCommunicator::OwnerReduce {
 
 void HierarchicalCommunicator::reduce_to_owners(const FusedBuffer& fused, std::span<const int> owners, tnt_op_t op,
                                                 const CallContext& context) {
-  if (!goes_by_nodes(fused, op)) return global_->reduce_to_owners(fused, owners, op, context);
-  if (!equal_nodes_) return all_reduce(fused, op, context);
   std::vector<std::size_t> counts(static_cast<std::size_t>(size()));
   for (std::size_t i = 0; i < owners.size(); ++i) counts[static_cast<std::size_t>(owners[i])] += fused.views()[i].count;
   const Blocks blocks(counts);

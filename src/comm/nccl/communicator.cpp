@@ -12,7 +12,6 @@
 #include "base/clock.hpp"
 #include "base/log.hpp"
 #include "comm/abort_job.hpp"
-#include "comm/dispatch_collective.hpp"
 #include "comm/nccl/init.hpp"
 #include "comm/nccl/registered_memory.hpp"
 #include "kernels/cpu/pack.hpp"
@@ -203,8 +202,8 @@ std::shared_ptr<void> NcclCommunicator::registered_memory(std::size_t bytes) {
     log(LogLevel::info, "rank {}: {} does without registered memory: {}", job_rank_, version(), error.what());
   }
   std::int32_t on_all_ranks = memory ? 1 : 0;
-  all_reduce_in_place(host_, &on_all_ranks, 1, TNT_INT32, TNT_MIN,
-                      {.timeout = options_.timeout, .detail = "agreeing on memory for NCCL"});
+  host_.run({{.kind = Call::all_reduce, .dtype = TNT_INT32, .op = TNT_MIN, .count = 1}, &on_all_ranks, &on_all_ranks},
+            {.timeout = options_.timeout, .detail = "agreeing on memory for NCCL"});
   if (on_all_ranks == 0) return nullptr;
   const std::scoped_lock lock(mutex_);
   throw_if_aborted();
@@ -217,7 +216,11 @@ std::shared_ptr<void> NcclCommunicator::registered_memory(std::size_t bytes) {
   return {std::move(memory), address};
 }
 
-void NcclCommunicator::enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) {
+void NcclCommunicator::enqueue_collective(const Collective& call, std::string_view detail) {
+  if (call.scale) return enqueue_scaled(call, detail);
+  if (call.kind == Call::reduce_scatter_v) return enqueue_uneven(call, detail);
+  const void* const in = call.in;
+  void* const out = call.out;
   const nccl::ncclDataType_t type = nccl_type(call.dtype);
   const nccl::ncclRedOp_t op = nccl_op(call.op);
   const std::size_t count = call.count;
@@ -247,14 +250,14 @@ void NcclCommunicator::enqueue_collective(const Call& call, const void* in, void
 }
 
 // NCCL reads the scale, of the data's type, in the call, and the operation may end as soon as the call has returned.
-void NcclCommunicator::enqueue_scaled(const Call& call, const void* in, void* out, double scale, std::string_view detail) {
+void NcclCommunicator::enqueue_scaled(const Collective& call, std::string_view detail) {
   const nccl::ncclDataType_t type = nccl_type(call.dtype);
   std::array<std::byte, sizeof(double)> scalar{};
-  tnt::scale(scalar.data(), call.dtype, &scale, TNT_FLOAT64, 1, 1.0);
+  scale(scalar.data(), call.dtype, &*call.scale, TNT_FLOAT64, 1, 1.0);
   watched(call, "ncclAllReduce", detail, [&](auto comm) {
     nccl::ncclRedOp_t op = nccl::ncclSum;
     TNT_NCCL(*library_, RedOpCreatePreMulSum, &op, scalar.data(), type, nccl::ncclScalarHostImmediate, comm);
-    const auto result = (*library_)->AllReduce(in, out, call.count, type, op, comm, stream());
+    const auto result = (*library_)->AllReduce(call.in, call.out, call.count, type, op, comm, stream());
     TNT_NCCL(*library_, RedOpDestroy, op, comm);
     return check_nccl(result, "ncclAllReduce", *library_, __FILE__, __LINE__);
   });
@@ -303,16 +306,15 @@ nccl::ncclResult_t NcclCommunicator::send_and_receive(nccl::ncclComm_t comm, std
 }
 
 // NCCL launches the reductions of a group together.
-void NcclCommunicator::enqueue_reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts,
-                                                tnt_dtype_t dtype, tnt_op_t op, std::string_view detail) {
-  const nccl::ncclDataType_t type = nccl_type(dtype);
-  const nccl::ncclRedOp_t reduction = nccl_op(op);
-  watched(uneven_call(Call::reduce_scatter_v, counts, dtype, op), "ncclGroupEnd", detail, [&](auto comm) {
+void NcclCommunicator::enqueue_uneven(const Collective& call, std::string_view detail) {
+  const nccl::ncclDataType_t type = nccl_type(call.dtype);
+  const nccl::ncclRedOp_t op = nccl_op(call.op);
+  watched(call, "ncclGroupEnd", detail, [&](auto comm) {
     return grouped([&] {
-      const auto* block = static_cast<const std::byte*>(in);
-      for (std::size_t root = 0; root < counts.size(); block += counts[root] * dtype_size(dtype), ++root) {
-        if (counts[root] == 0) continue;
-        TNT_NCCL(*library_, Reduce, block, out, counts[root], type, reduction, static_cast<int>(root), comm, stream());
+      const auto* block = static_cast<const std::byte*>(call.in);
+      for (std::size_t root = 0; root < call.counts.size(); block += call.counts[root] * dtype_size(call.dtype), ++root) {
+        if (call.counts[root] == 0) continue;
+        TNT_NCCL(*library_, Reduce, block, call.out, call.counts[root], type, op, static_cast<int>(root), comm, stream());
       }
     });
   });

@@ -49,7 +49,8 @@ std::uint64_t host_hash() {
 template <typename T>
 std::vector<T> gather(Communicator& host, const T& own, double timeout) {
   std::vector<T> all(static_cast<std::size_t>(host.size()));
-  host.all_gather(&own, all.data(), sizeof(T), TNT_UINT8, {.timeout = timeout, .detail = "agreeing on NCCL"});
+  host.run({{.kind = Call::all_gather, .count = sizeof(T)}, &own, all.data()},
+           {.timeout = timeout, .detail = "agreeing on NCCL"});
   return all;
 }
 
@@ -187,7 +188,8 @@ void init_nccl(NcclHandle& handle, Communicator& host, const NcclOptions& option
   agree_on_error(host, failure, options.timeout);
   for (int root = 0; root < roots; ++root) {
     nccl::ncclUniqueId& id = ids[static_cast<std::size_t>(root)];
-    host.broadcast(&id, &id, sizeof(id), TNT_UINT8, rank_of(root), {.timeout = options.timeout, .detail = "NCCL's unique id"});
+    host.run({{.kind = Call::broadcast, .root = rank_of(root), .count = sizeof(id)}, &id, &id},
+             {.timeout = options.timeout, .detail = "NCCL's unique id"});
   }
   nccl::ncclConfig_t config = nccl_config(options);
   handle.open("NCCL's initialisation", [&](nccl::ncclComm_t* comm) {

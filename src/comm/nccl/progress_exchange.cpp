@@ -58,7 +58,8 @@ bool ProgressExchange::round() {
     own.leaving = leaving_ ? 1 : 0;
   }
   std::vector<Progress> latest(static_cast<std::size_t>(host_->size()));
-  host_->all_gather(&own, latest.data(), sizeof(Progress), TNT_UINT8, {.timeout = timeout_, .detail = operation});
+  host_->run({{.kind = Call::all_gather, .count = sizeof(Progress)}, &own, latest.data()},
+             {.timeout = timeout_, .detail = operation});
   bool last = false;
   for (const Progress& entry : latest) last = last || entry.leaving != 0;
   const std::scoped_lock lock(mutex_);

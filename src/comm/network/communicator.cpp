@@ -47,17 +47,26 @@ NetworkCommunicator::NetworkCommunicator(std::shared_ptr<NetworkWorld> world, st
   group_.test_yields = group_.world->network().test_yields();
 }
 
-void NetworkCommunicator::barrier(const CallContext& context) {
-  handshake_.gather({.kind = Call::barrier}, context, 0, [](std::byte*) {});
+void NetworkCommunicator::run(const Collective& call, const CallContext& context) {
+  const auto peer = static_cast<std::size_t>(call.root);
+  switch (call.kind) {
+    case Call::all_reduce: return call.owners.empty() ? reduce_tensors(call, context) : reduce_to_owners(call, context);
+    case Call::reduce: return reduce_tensors(call, context);
+    case Call::reduce_scatter:
+    case Call::reduce_scatter_v: return reduce_scatter(call, context);
+    case Call::all_gather:
+    case Call::all_gather_v: return all_gather(call, context);
+    case Call::broadcast: return broadcast(call, context);
+    case Call::all_to_all:
+    case Call::gather:
+    case Call::scatter: return exchange_blocks(call, context);
+    case Call::all_to_all_v: return exchange_counts(call, context);
+    case Call::send: return point_to_point_.send(call.in, call.count, call.dtype, peer, context);
+    case Call::recv: return point_to_point_.recv(call.out, call.count, call.dtype, peer, context);
+    case Call::barrier: break;
+  }
+  handshake_.gather(call, context, 0, [](std::byte*) {});
   handshake_.end();
-}
-
-void NetworkCommunicator::send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) {
-  point_to_point_.send(in, count, dtype, static_cast<std::size_t>(to), context);
-}
-
-void NetworkCommunicator::recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) {
-  point_to_point_.recv(out, count, dtype, static_cast<std::size_t>(from), context);
 }
 
 std::unique_ptr<NetworkCommunicator> NetworkCommunicator::subgroup(std::vector<int> members, int index) const {
@@ -77,7 +86,7 @@ std::unique_ptr<Communicator> NetworkCommunicator::split(int color, int key, con
 std::unique_ptr<NetworkCommunicator> NetworkCommunicator::split_network(int color, int key, const CallContext& context) {
   const SplitKey own{.color = color, .key = key, .id = group_.world->allocate_context()};
   std::vector<SplitKey> keys(group_.size());
-  all_gather(&own, keys.data(), sizeof(own), TNT_UINT8, context);
+  run({{.kind = Call::all_gather, .count = sizeof(own)}, &own, keys.data()}, context);
   if (color < 0) return nullptr;
   const std::vector<int> members = members_of_color(keys, color);
   auto part = make_part(members, keys[static_cast<std::size_t>(members.front())].id);

@@ -14,11 +14,9 @@
 #include "comm/blocks.hpp"
 #include "comm/communicator.hpp"
 #include "comm/group_creation.hpp"
-#include "comm/network/all_reduce_choice.hpp"
-#include "comm/network/block_choice.hpp"
+#include "comm/network/choice.hpp"
 #include "comm/network/collective_handshake.hpp"
 #include "comm/network/exchange.hpp"
-#include "comm/network/native_choice.hpp"
 #include "comm/network/point_to_point.hpp"
 #include "kernels/cpu/reduce.hpp"
 
@@ -29,7 +27,7 @@ namespace tnt {
 // tensor of the wire type, unscaled), if the network takes memory of the caller. If such a call fails, it closes the network
 // before it returns (RequestBatch), so no access is left behind. The network's own collectives are taken where take_native says
 // so (native.cpp). Cost of all_reduce: each rank sends 2(n-1)/n S; small data
-// takes the time of one message. The algorithms are chosen in all_reduce_choice.hpp and block_choice.hpp.
+// takes the time of one message. The algorithms are chosen in choice.hpp.
 class NetworkCommunicator final : public Communicator {
  public:
   explicit NetworkCommunicator(const std::shared_ptr<NetworkWorld>& world);  // of all ranks
@@ -40,28 +38,7 @@ class NetworkCommunicator final : public Communicator {
   [[nodiscard]] int local_size() const noexcept override { return local_size_; }
   [[nodiscard]] const char* transport() const noexcept override { return group_.world->network().transport(); }
 
-  void all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) override;
-  void reduce_to_owners(const FusedBuffer& fused, std::span<const int> owners, tnt_op_t op,
-                        const CallContext& context) override;
-  void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-                      const CallContext& context) override;
-  void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
-  void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
-                 const CallContext& context) override;
-  void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
-  void reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root,
-              const CallContext& context) override;
-  void gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, const CallContext& context) override;
-  void scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, const CallContext& context) override;
-  void reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype, tnt_op_t op,
-                        const CallContext& context) override;
-  void all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
-                    const CallContext& context) override;
-  void all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
-                    std::span<const std::size_t> recv_counts, tnt_dtype_t dtype, const CallContext& context) override;
-  void barrier(const CallContext& context) override;
-  void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) override;
-  void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) override;
+  void run(const Collective& call, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> duplicate_with_flat_sums(const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> create_group(std::span<const int> members, int tag,
@@ -119,13 +96,16 @@ class NetworkCommunicator final : public Communicator {
 
   [[nodiscard]] std::unique_ptr<NetworkCommunicator> make_part(std::span<const int> members, std::uint64_t id) const;
 
-  // Both forms of a collective: of equal and of uneven blocks.
+  // The kinds. Both forms of one, of equal and of uneven blocks, are the same.
+  void reduce_scatter(const Collective& call, const CallContext& context);
+  void reduce_to_owners(const Collective& call, const CallContext& context);
   void reduce_blocks(const Call& call, const Blocks& counts, const FusedBuffer& fused, void* out, const CallContext& context);
-  void gather_blocks(const Call& call, const Blocks& bytes, const void* in, void* out, const CallContext& context);
-  void exchange_blocks(const Call& call, const Blocks& to, const Blocks& from, std::size_t per_chunk, const void* in, void* out,
-                       const CallContext& context);
-  void compare_counts(const Call& call, std::span<const std::size_t> send_counts, std::span<const std::size_t> recv_counts);
-  void reduce_fused(const Call& call, const FusedBuffer& fused, std::optional<std::size_t> root, const CallContext& context);
+  void all_gather(const Collective& call, const CallContext& context);
+  void broadcast(const Collective& call, const CallContext& context);
+  void exchange_blocks(const Collective& call, const CallContext& context);
+  void exchange_counts(const Collective& call, const CallContext& context);
+  // Of an all_reduce, or to the root of a reduce.
+  void reduce_tensors(const Collective& call, const CallContext& context);
   void reduce_directly(const Call& call, const FusedBuffer& fused, std::optional<std::size_t> root, const CallContext& context);
   void reduce_gathered(const Call& call, const FusedBuffer& fused, bool wanted, const CallContext& context);
 

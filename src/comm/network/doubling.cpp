@@ -9,7 +9,7 @@ void DoublingAllReduce::run(const std::function<void()>& arrived) {
   arrived_ = staging_.acquire(CollectiveHandshake::max_stamped);
   handshake_.stamp(data_.get());
   sums_.pack(0, fused_.count(), sums(), staging_);
-  phases_.end("pack");
+  phases_.end(Phase::pack);
   add_up();
   send_results();
   arrived();
@@ -40,7 +40,7 @@ void DoublingAllReduce::add(std::size_t level) {
   const std::byte* other = arrived_.get() + CollectiveHandshake::header_bytes;
   const bool upper = level < places_.levels && places_.is_upper(level);
   sums_.combine(sums(), upper ? other : sums(), upper ? sums() : other, fused_.count());
-  phases_.end("reduce");
+  phases_.end(Phase::reduce);
 }
 
 void DoublingAllReduce::send_results() {
@@ -54,14 +54,14 @@ void DoublingAllReduce::send_results() {
     if (!root_ && places_.extra) send(message, result_bytes_, *places_.extra);
     if (root_ && !wanted) send(message, result_bytes_, *root_);
     if (wanted) fused_.unpack(0, fused_.count(), message.get() + CollectiveHandshake::header_bytes);
-    phases_.end("unpack");
+    phases_.end(Phase::unpack);
     return complete();
   }
   if (!wanted) return;
   receive(result_bytes_, root_ ? 0 : group_.self - 1);
   complete();
   fused_.unpack(0, fused_.count(), result);
-  phases_.end("unpack");
+  phases_.end(Phase::unpack);
 }
 
 // With room for the message of any other call, which is then found by its header.

@@ -50,7 +50,7 @@ void HalvingAllReduce::start(std::size_t index) {
     chunk.batch.receive(slice(chunk.arrived, all), *places_.extra, scatter_tag);
   }
   if (in == nullptr) sums_.pack(chunk.first, chunk.count, chunk.data.get(), staging_);
-  phases_.end("pack");
+  phases_.end(Phase::pack);
 }
 
 // Stages 1 to levels halve, the next levels gather, the last but one sends the result to the extra rank. For a root alone, the
@@ -115,13 +115,13 @@ void HalvingAllReduce::advance_folded(Chunk& chunk, std::size_t stage) {
 
 void HalvingAllReduce::unpack(const Chunk& chunk) {
   if (!is_callers(chunk.result) && (!root_ || is_root())) fused_.unpack(chunk.first, chunk.count, chunk.result.get());
-  phases_.end("unpack");
+  phases_.end(Phase::unpack);
 }
 
 void HalvingAllReduce::add_extra(Chunk& chunk) {
   sums_.combine(chunk.data.get(), chunk.source.get(), chunk.arrived.get(), chunk.count);
   chunk.source = chunk.data;
-  phases_.end("reduce");
+  phases_.end(Phase::reduce);
 }
 
 void HalvingAllReduce::send_half(Chunk& chunk, std::size_t level) {
@@ -142,7 +142,7 @@ void HalvingAllReduce::add_half(Chunk& chunk, std::size_t level) {
   if (places_.is_upper(level)) std::swap(lower, upper);
   sums_.combine(slice(chunk.data, range).data(), lower, upper, range.second - range.first);
   chunk.source = chunk.data;
-  phases_.end("reduce");
+  phases_.end(Phase::reduce);
 }
 
 void HalvingAllReduce::exchange_results(Chunk& chunk, std::size_t level) {

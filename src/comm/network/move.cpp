@@ -82,23 +82,13 @@ class NetworkCommunicator::AllGather {
   std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
 };
 
-void NetworkCommunicator::all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype,
-                                     const CallContext& context) {
-  const std::size_t bytes = count * dtype_size(dtype);
-  const Call call{.kind = Call::all_gather, .dtype = dtype, .count = count};
-  if (takes_native(call, bytes)) {
-    return run_natively(call, context, [&] { return native_->all_gather(in, out, bytes, nullptr); });
+void NetworkCommunicator::all_gather(const Collective& call, const CallContext& context) {
+  const void* const in = call.in;
+  void* const out = call.out;
+  const Blocks bytes = blocks_of(call, group_.size(), dtype_size(call.dtype));
+  if (takes_native(call, bytes.size(0))) {
+    return run_natively(call, context, [&] { return native_->all_gather(in, out, bytes.size(0), nullptr); });
   }
-  gather_blocks(call, {group_.size(), bytes}, in, out, context);
-}
-
-void NetworkCommunicator::all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
-                                       const CallContext& context) {
-  gather_blocks(uneven_call(Call::all_gather_v, counts, dtype), Blocks(counts, dtype_size(dtype)), in, out, context);
-}
-
-void NetworkCommunicator::gather_blocks(const Call& call, const Blocks& bytes, const void* in, void* out,
-                                        const CallContext& context) {
   const std::size_t largest = bytes.largest();
   if (forced_.all_gather || !CollectiveHandshake::gathers(group_.size(), largest)) {
     const AllGatherAlgorithm chosen = choose_all_gather(group_.size(), group_.nodes, largest);
@@ -192,19 +182,19 @@ class NetworkCommunicator::Broadcast {
   std::array<std::optional<Chunk>, chunks_in_flight> chunks_;
 };
 
-void NetworkCommunicator::broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
-                                    const CallContext& context) {
-  const std::size_t bytes = count * dtype_size(dtype);
-  const Call call{.kind = Call::broadcast, .dtype = dtype, .root = root, .count = count};
+void NetworkCommunicator::broadcast(const Collective& call, const CallContext& context) {
+  const void* const in = call.in;
+  void* const out = call.out;
+  const std::size_t bytes = call.count * dtype_size(call.dtype);
   constexpr std::size_t max_gathered_bytes = 1024;  // more costs the members' links more than a second round of messages
   if (bytes <= max_gathered_bytes && CollectiveHandshake::gathers(group_.size(), bytes)) {
     handshake_.gather(call, context, bytes, [&](std::byte* to) {
-      if (rank() == root) std::memcpy(to, in, bytes);
+      if (rank() == call.root) std::memcpy(to, in, bytes);
     });
-    if (bytes > 0) std::memcpy(out, handshake_.gathered(static_cast<std::size_t>(root)), bytes);
+    if (bytes > 0) std::memcpy(out, handshake_.gathered(static_cast<std::size_t>(call.root)), bytes);
     return handshake_.end();
   }
-  Broadcast stages(*this, in, out, bytes, static_cast<std::size_t>(root));
+  Broadcast stages(*this, in, out, bytes, static_cast<std::size_t>(call.root));
   handshake_.begin(call, context);
   handshake_.finish();
   run_pipeline(stages, stages.chunks());
@@ -240,68 +230,43 @@ class NetworkCommunicator::Exchange {
   const Blocks& from_;
 };
 
-void NetworkCommunicator::exchange_blocks(const Call& call, const Blocks& to, const Blocks& from, std::size_t per_chunk,
-                                          const void* in, void* out, const CallContext& context) {
-  Exchange stages(*this, in, out, to, from, per_chunk);
+// One block to and from each member; those of gather and scatter are empty but for the root.
+void NetworkCommunicator::exchange_blocks(const Collective& call, const CallContext& context) {
+  const std::size_t bytes = call.count * dtype_size(call.dtype);
+  const Blocks all(group_.size(), bytes);
+  const auto root = static_cast<std::size_t>(call.root);
+  const Blocks with_root = call.kind == Call::all_to_all
+                               ? all
+                               : Blocks::only(root, group_.size(), bytes);  // what each has for the root, or it for each
+  const Blocks of_root(group_.size(), group_.self == root ? bytes : 0);
+  const Blocks& to = call.kind == Call::scatter ? of_root : with_root;
+  const Blocks& from = call.kind == Call::gather ? of_root : with_root;
+  Exchange stages(*this, call.in, call.out, to, from, slice_bytes(all.total(), group_.size()));
   handshake_.begin(call, context);
   handshake_.finish();
   run_pipeline(stages, stages.chunks());
   handshake_.end();
 }
 
-void NetworkCommunicator::all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype,
-                                     const CallContext& context) {
-  const std::size_t bytes = count * dtype_size(dtype);
-  const Call call{.kind = Call::all_to_all, .dtype = dtype, .count = count};
-  const Blocks blocks(group_.size(), bytes);
-  exchange_blocks(call, blocks, blocks, slice_bytes(bytes * group_.size(), group_.size()), in, out, context);
-}
-
-void NetworkCommunicator::gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
-                                 const CallContext& context) {
-  const std::size_t bytes = count * dtype_size(dtype);
-  const Call call{.kind = Call::gather, .dtype = dtype, .root = root, .count = count};
-  const Blocks to = Blocks::only(static_cast<std::size_t>(root), group_.size(), bytes);
-  const Blocks from(group_.size(), rank() == root ? bytes : 0);
-  exchange_blocks(call, to, from, slice_bytes(bytes * group_.size(), group_.size()), in, out, context);
-}
-
-void NetworkCommunicator::scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
-                                  const CallContext& context) {
-  const std::size_t bytes = count * dtype_size(dtype);
-  const Call call{.kind = Call::scatter, .dtype = dtype, .root = root, .count = count};
-  const Blocks to(group_.size(), rank() == root ? bytes : 0);
-  const Blocks from = Blocks::only(static_cast<std::size_t>(root), group_.size(), bytes);
-  exchange_blocks(call, to, from, slice_bytes(bytes * group_.size(), group_.size()), in, out, context);
-}
-
-// Each pair of ranks first compares what it sends with what it expects: a network may cut or mix messages of other lengths.
-void NetworkCommunicator::compare_counts(const Call& call, std::span<const std::size_t> send_counts,
-                                         std::span<const std::size_t> recv_counts) {
+// all_to_all_v. Each pair of ranks first compares what it sends with what it expects: a network may cut or mix messages of
+// other lengths. A pair then cuts its blocks into chunks of a size that depends on no other ranks' counts.
+void NetworkCommunicator::exchange_counts(const Collective& call, const CallContext& context) {
+  handshake_.begin(call, context);
   std::vector<std::size_t> sent(group_.size());
   const Blocks one(group_.size(), sizeof(std::size_t));
-  Exchange stages(*this, send_counts.data(), sent.data(), one, one, cache_line_bytes);
+  Exchange exchange(*this, call.counts.data(), sent.data(), one, one, cache_line_bytes);
   handshake_.finish();
-  run_pipeline(stages, stages.chunks());
+  run_pipeline(exchange, exchange.chunks());
   for (std::size_t member = 0; member < group_.size(); ++member) {
-    if (sent[member] == recv_counts[member]) continue;
+    if (sent[member] == call.recv_counts[member]) continue;
     abort_and_throw(*group_.world, TNT_MISMATCH,
                     block_mismatch_message(group_.members[member], sent[member], group_.members[group_.self],
-                                           recv_counts[member], call, handshake_.calls()));
+                                           call.recv_counts[member], call, handshake_.calls()));
   }
-}
-
-// A pair cuts its blocks into chunks of a size that depends on no other ranks' counts.
-void NetworkCommunicator::all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
-                                       std::span<const std::size_t> recv_counts, tnt_dtype_t dtype,
-                                       const CallContext& context) {
-  const Call call{.kind = Call::all_to_all_v, .dtype = dtype};
-  handshake_.begin(call, context);
-  compare_counts(call, send_counts, recv_counts);
-  const std::size_t size = dtype_size(dtype);
-  const Blocks to(send_counts, size);
-  const Blocks from(recv_counts, size);
-  Exchange stages(*this, in, out, to, from, slice_bytes(std::numeric_limits<std::size_t>::max(), group_.size()));
+  const std::size_t size = dtype_size(call.dtype);
+  const Blocks to(call.counts, size);
+  const Blocks from(call.recv_counts, size);
+  Exchange stages(*this, call.in, call.out, to, from, slice_bytes(std::numeric_limits<std::size_t>::max(), group_.size()));
   run_pipeline(stages, stages.chunks());
   handshake_.end();
 }

@@ -36,7 +36,7 @@ void NetworkCommunicator::run_natively(const Call& call, const CallContext& cont
   batch.add(start(), true);
   handshake_.finish();
   handshake_.wait(batch);
-  phases.end("reduce");
+  phases.end(Phase::reduce);
   handshake_.end();
 }
 
@@ -65,7 +65,7 @@ void NetworkCommunicator::all_reduce_natively(const FusedBuffer& fused, const Ca
       chunk.data =
           callers ? callers_memory(fused.out_in_place(chunk.first, chunk.count)) : staging_.acquire(chunk.count * sums.size());
       if (!callers) sums.pack(chunk.first, chunk.count, chunk.data.get(), staging_);
-      phases.end("pack");
+      phases.end(Phase::pack);
       const void* in = callers ? fused.in_place(chunk.first, chunk.count) : chunk.data.get();
       chunk.batch.add(
           native_->all_reduce(in, chunk.data.get(), chunk.count, sums.dtype(), call.op == TNT_AVG ? TNT_SUM : call.op,
@@ -76,11 +76,11 @@ void NetworkCommunicator::all_reduce_natively(const FusedBuffer& fused, const Ca
     if (i == 0) continue;
     Chunk& chunk = *in_flight[(i - 1) % 2];
     handshake_.wait(chunk.batch);
-    phases.end("reduce");
+    phases.end(Phase::reduce);
     const StagingBuffer result = sums.are_results() ? chunk.data : staging_.acquire(chunk.count * sums.result_size());
     sums.finish(result.get(), chunk.data.get(), chunk.count);
     if (!callers) fused.unpack(chunk.first, chunk.count, result.get());
-    phases.end("unpack");
+    phases.end(Phase::unpack);
     in_flight[(i - 1) % 2].reset();
   }
   handshake_.end();

@@ -27,7 +27,8 @@ void PointToPoint::send(const void* in, std::size_t count, tnt_dtype_t dtype, st
   group_.world->throw_if_aborted();
   const auto message = record(Call::send, count, dtype, to, context);
   const auto here = [&] {
-    return message_waiter(group_.members[group_.self], describe_message(Call::send, count, dtype, group_.members[to]), context);
+    const Call call{.kind = Call::send, .dtype = dtype, .root = group_.members[to], .count = count};
+    return message_waiter(group_.members[group_.self], describe(call), context);
   };
   const std::size_t size = count * dtype_size(dtype);
   const Header header{count, static_cast<std::uint64_t>(dtype)};
@@ -58,7 +59,9 @@ void PointToPoint::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::si
   group_.world->throw_if_aborted();
   const auto message = record(Call::recv, count, dtype, from, context);
   const int self = group_.members[group_.self];
-  const auto what = [&] { return describe_message(Call::recv, count, dtype, group_.members[from]); };
+  const auto what = [&] {
+    return describe({.kind = Call::recv, .dtype = dtype, .root = group_.members[from], .count = count});
+  };
   const auto here = [&] { return message_waiter(self, what(), context); };
   const std::size_t size = count * dtype_size(dtype);
   const BufferSlice first{staging_.acquire(sizeof(Header) + first_bytes), 0, sizeof(Header) + first_bytes};
@@ -68,10 +71,8 @@ void PointToPoint::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::si
   Header sent{};
   std::memcpy(&sent, first.data(), sizeof(sent));
   if (sent.count != count || sent.dtype != static_cast<std::uint64_t>(dtype)) {
-    const auto dtype_sent = static_cast<tnt_dtype_t>(sent.dtype);
-    abort_and_throw(
-        *group_.world, TNT_MISMATCH,
-        unlike_messages(self, what(), group_.members[from], describe_message(Call::send, sent.count, dtype_sent, self)));
+    const Call other{.kind = Call::send, .dtype = static_cast<tnt_dtype_t>(sent.dtype), .root = self, .count = sent.count};
+    abort_and_throw(*group_.world, TNT_MISMATCH, unlike_messages(self, what(), group_.members[from], describe(other)));
   }
   const std::size_t in_first = std::min(first_bytes, size);
   if (in_first > 0) std::memcpy(out, first.data() + sizeof(sent), in_first);

@@ -50,7 +50,7 @@ class NetworkCommunicator::AllReduce {
       if (member != group_.self) chunk.scatter.receive({chunk.arrived, member * own, own}, member, scatter_tag);
     }
     if (in == nullptr) fused_.pack(chunk.first, chunk.count, chunk.packed.get());
-    phases_.end("pack");
+    phases_.end(Phase::pack);
     for (std::size_t i = 1; i < group_.size(); ++i) {
       const std::size_t member = (group_.self + i) % group_.size();
       const BufferSlice part = slice(member, chunk);
@@ -63,7 +63,7 @@ class NetworkCommunicator::AllReduce {
     void* out = takes_callers_ ? fused_.out_in_place(chunk.first, chunk.count) : nullptr;
     chunk.result = out != nullptr ? callers_memory(out) : comm_.staging_.acquire(chunk.count * size_);
     comm_.handshake_.wait(chunk.scatter);  // if the call is in place, results arrive where the input was
-    phases_.end("wait");
+    phases_.end(Phase::wait);
     for (std::size_t member = 0; member < group_.size(); ++member) {
       BufferSlice part = slice(member, chunk);
       part.buffer = chunk.result;
@@ -75,7 +75,7 @@ class NetworkCommunicator::AllReduce {
       return member == group_.self ? packed.data() : chunk.arrived.get() + member * own.bytes;
     };
     comm_.reduce_sources(own.data(), source, own.bytes / size_, fused_.dtype(), op_);
-    phases_.end("reduce");
+    phases_.end(Phase::reduce);
     for (std::size_t i = 1; i < group_.size() && own.bytes > 0; ++i) {
       const std::size_t member = (group_.self + i) % group_.size();
       if (wanted_by(member)) chunk.gather.send(own, member, gather_tag);
@@ -85,9 +85,9 @@ class NetworkCommunicator::AllReduce {
   void finish(std::size_t index) {
     auto& chunk = chunks_[index % chunks_in_flight];
     comm_.handshake_.wait(chunk->gather);
-    phases_.end("wait");
+    phases_.end(Phase::wait);
     if (!is_callers(chunk->result) && wanted_by(group_.self)) fused_.unpack(chunk->first, chunk->count, chunk->result.get());
-    phases_.end("unpack");
+    phases_.end(Phase::unpack);
     chunk.reset();
   }
 
@@ -135,15 +135,12 @@ AllReduceAlgorithm NetworkCommunicator::all_reduce_algorithm(const FusedBuffer& 
   return small ? AllReduceAlgorithm::gather : AllReduceAlgorithm::direct;
 }
 
-void NetworkCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) {
-  const std::size_t bytes = fused.count() * dtype_size(fused.dtype());
-  const Call call{.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()};
-  if (takes_native(call, bytes)) return all_reduce_natively(fused, call, context);
-  reduce_fused(call, fused, std::nullopt, context);
-}
-
-void NetworkCommunicator::reduce_fused(const Call& call, const FusedBuffer& fused, std::optional<std::size_t> root,
-                                       const CallContext& context) {
+void NetworkCommunicator::reduce_tensors(const Collective& call, const CallContext& context) {
+  const ReducedTensors tensors(call, rank());
+  const FusedBuffer& fused = tensors.fused();
+  if (takes_native(call, fused.count() * dtype_size(fused.dtype()))) return all_reduce_natively(fused, call, context);
+  const std::optional<std::size_t> root =
+      call.kind == Call::reduce ? std::optional(static_cast<std::size_t>(call.root)) : std::nullopt;
   const AllReduceAlgorithm algorithm = all_reduce_algorithm(fused, call.op);
   const bool wanted = !root || *root == group_.self;
   if (algorithm == AllReduceAlgorithm::gather) return reduce_gathered(call, fused, wanted, context);
@@ -158,14 +155,6 @@ void NetworkCommunicator::reduce_fused(const Call& call, const FusedBuffer& fuse
     HalvingAllReduce(group_, handshake_, staging_, fused, call.op, root, phases).run(finish);
   }
   handshake_.end();
-}
-
-// As an all_reduce whose results go to one rank in place of all.
-void NetworkCommunicator::reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root,
-                                 const CallContext& context) {
-  const Call call{.kind = Call::reduce, .dtype = dtype, .op = op, .root = root, .count = count};
-  const TensorView view{.in = in, .out = rank() == root ? out : nullptr, .count = count};
-  reduce_fused(call, FusedBuffer({&view, 1}, dtype), static_cast<std::size_t>(root), context);
 }
 
 // The handshake ends when the first slices are on their way. A rank whose neighbour makes another call sends no sum then, and
@@ -185,17 +174,17 @@ void NetworkCommunicator::reduce_gathered(const Call& call, const FusedBuffer& f
   const std::size_t bytes = fused.count() * dtype_size(fused.dtype());
   handshake_.gather(call, context, bytes, [&](std::byte* to) {
     fused.pack(0, fused.count(), to);
-    phases.end("pack");
+    phases.end(Phase::pack);
   });
-  phases.end("wait");
+  phases.end(Phase::wait);
   if (!wanted) return handshake_.end();
   void* out = fused.out_in_place(0, fused.count());
   const StagingBuffer result = out != nullptr ? callers_memory(out) : staging_.acquire(bytes);
   reduce_sources(
       result.get(), [&](std::size_t member) { return handshake_.gathered(member); }, fused.count(), fused.dtype(), call.op);
-  phases.end("reduce");
+  phases.end(Phase::reduce);
   if (out == nullptr) fused.unpack(0, fused.count(), result.get());
-  phases.end("unpack");
+  phases.end(Phase::unpack);
   handshake_.end();
 }
 
@@ -236,46 +225,39 @@ class NetworkCommunicator::ReduceScatter {
   std::size_t size_;
 };
 
-void NetworkCommunicator::reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-                                         const CallContext& context) {
-  const Call call{.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count};
-  if (takes_native(call, count * dtype_size(dtype) * group_.size())) {
-    const std::byte* own = static_cast<const std::byte*>(in) + group_.self * count * dtype_size(dtype);
-    const bool in_place = out == own;  // MPI's in place is another one
-    const StagingBuffer result = in_place ? staging_.acquire(count * dtype_size(dtype)) : callers_memory(out);
-    run_natively(call, context, [&] { return native_->reduce_scatter(in, result.get(), count, dtype, op, nullptr); });
-    if (in_place) std::memcpy(out, result.get(), count * dtype_size(dtype));
+void NetworkCommunicator::reduce_scatter(const Collective& call, const CallContext& context) {
+  const Blocks blocks = blocks_of(call, group_.size());
+  const std::size_t size = dtype_size(call.dtype);
+  if (takes_native(call, blocks.total() * size)) {
+    const std::size_t bytes = blocks.size(group_.self) * size;
+    const bool in_place = call.out == static_cast<const std::byte*>(call.in) + group_.self * bytes;  // MPI's is another one
+    const StagingBuffer result = in_place ? staging_.acquire(bytes) : callers_memory(call.out);
+    run_natively(call, context,
+                 [&] { return native_->reduce_scatter(call.in, result.get(), call.count, call.dtype, call.op, nullptr); });
+    if (in_place) std::memcpy(call.out, result.get(), bytes);
     return;
   }
-  const TensorView view{.in = in, .count = count * group_.size()};
-  reduce_blocks(call, {group_.size(), count}, FusedBuffer({&view, 1}, dtype), out, context);
-}
-
-void NetworkCommunicator::reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
-                                           tnt_op_t op, const CallContext& context) {
-  const Call call = uneven_call(Call::reduce_scatter_v, counts, dtype, op);
-  const Blocks blocks(counts);
-  const TensorView view{.in = in, .count = blocks.total()};
-  reduce_blocks(call, blocks, FusedBuffer({&view, 1}, dtype), out, context);
+  const TensorView view{.in = call.in, .count = blocks.total()};
+  reduce_blocks(call, blocks, FusedBuffer({&view, 1}, call.dtype), call.out, context);
 }
 
 // The tensors of each owner are a block. Small data goes to all ranks with the handshake.
-void NetworkCommunicator::reduce_to_owners(const FusedBuffer& fused, std::span<const int> owners, tnt_op_t op,
-                                           const CallContext& context) {
+void NetworkCommunicator::reduce_to_owners(const Collective& call, const CallContext& context) {
+  const FusedBuffer& fused = *call.fused;
   const std::size_t size = dtype_size(fused.dtype());
-  const Call to_all{.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()};
-  if (takes_native(to_all, fused.count() * size) || CollectiveHandshake::gathers(group_.size(), fused.count() * size)) {
-    return all_reduce(fused, op, context);
+  if (takes_native(call, fused.count() * size) || CollectiveHandshake::gathers(group_.size(), fused.count() * size)) {
+    return reduce_tensors(call, context);
   }
   std::vector<std::size_t> counts(group_.size());
-  for (std::size_t i = 0; i < owners.size(); ++i) counts[static_cast<std::size_t>(owners[i])] += fused.views()[i].count;
+  for (std::size_t i = 0; i < call.owners.size(); ++i) {
+    counts[static_cast<std::size_t>(call.owners[i])] += fused.views()[i].count;
+  }
   const Blocks blocks(counts);
   const std::size_t begin = blocks.begin(group_.self);
   const std::size_t own = counts[group_.self];
   void* out = fused.out_in_place(begin, own);
   const StagingBuffer result = out != nullptr ? callers_memory(out) : staging_.acquire(own * size);
-  const Call call = uneven_call(Call::reduce_scatter_v, counts, fused.dtype(), op);
-  reduce_blocks(call, blocks, fused, result.get(), context);
+  reduce_blocks(uneven_call(Call::reduce_scatter_v, counts, fused.dtype(), call.op), blocks, fused, result.get(), context);
   if (out == nullptr) fused.unpack(begin, own, result.get());
 }
 
@@ -297,7 +279,7 @@ void NetworkCommunicator::reduce_blocks(const Call& call, const Blocks& counts, 
     const void* in = fused.in_place(0, fused.count());
     const StagingBuffer packed = in != nullptr ? callers_memory(in) : staging_.acquire(bytes);
     if (in == nullptr) fused.pack(0, fused.count(), packed.get());
-    phases.end("pack");
+    phases.end(Phase::pack);
     ReduceScatter stages(*this, packed.get(), out, call, counts);
     handshake_.finish();
     run_pipeline(stages, stages.chunks());

@@ -67,7 +67,7 @@ void HalvingReduceScatter::start(std::size_t index) {
   }
   const BufferSlice all{chunk.arrived, 0, bytes};
   if (places_.extra && bytes > 0) chunk.batch.receive(all, *places_.extra, scatter_tag);
-  phases_.end("pack");
+  phases_.end(Phase::pack);
 }
 
 // Stages 1 to levels halve, the next sends the extra rank's block, and the last waits for that.
@@ -80,7 +80,7 @@ void HalvingReduceScatter::advance(std::size_t index, std::size_t stage) {
     wait(chunk.batch);
     if (stage == 1 && places_.extra) {
       sums_.combine(chunk.data.get(), chunk.data.get(), chunk.arrived.get(), chunk.offsets.back());
-      phases_.end("reduce");
+      phases_.end(Phase::reduce);
     }
     if (stage > 1 && stage <= levels + 1) add_half(chunk, stage - 2);
     if (stage > 0 && stage <= levels) send_half(chunk, stage - 1);
@@ -101,7 +101,7 @@ void HalvingReduceScatter::advance_folded(Chunk& chunk, std::size_t stage) {
   } else if (stage == places_.levels + 2) {
     wait(chunk.batch);
     if (own > 0) std::memcpy(out_ + chunk.first * sums_.result_size(), chunk.result.get(), own);
-    phases_.end("unpack");
+    phases_.end(Phase::unpack);
   }
 }
 
@@ -123,7 +123,7 @@ void HalvingReduceScatter::add_half(Chunk& chunk, std::size_t level) {
   const std::byte* upper = chunk.arrived.get();
   if (places_.is_upper(level)) std::swap(lower, upper);
   sums_.combine(own, lower, upper, count(chunk));
-  phases_.end("reduce");
+  phases_.end(Phase::reduce);
 }
 
 void HalvingReduceScatter::finish(Chunk& chunk) {
@@ -137,7 +137,7 @@ void HalvingReduceScatter::finish(Chunk& chunk) {
     write(chunk.result.get(), sums + own * sums_.size(), extra);
     chunk.batch.send({chunk.result, 0, bytes}, *places_.extra, gather_tag);
   }
-  phases_.end("unpack");
+  phases_.end(Phase::unpack);
 }
 
 void HalvingReduceScatter::write(std::byte* to, std::byte* sums, std::size_t count) const {

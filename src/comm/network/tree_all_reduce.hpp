@@ -24,7 +24,7 @@ class TreeAllReduce {
  protected:
   void wait(RequestBatch& batch) {
     handshake_.wait(batch);
-    phases_.end("wait");
+    phases_.end(Phase::wait);
   }
 
   Group& group_;

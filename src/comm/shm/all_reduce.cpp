@@ -59,7 +59,7 @@ void ShmAllReduce::reduce_rooted(bool wanted) {
 
 void ShmAllReduce::synchronise() {
   barrier_.arrive_and_wait();
-  phases_.end("wait");
+  phases_.end(Phase::wait);
 }
 
 void ShmAllReduce::low_latency() {
@@ -70,27 +70,27 @@ void ShmAllReduce::low_latency() {
   fused_.pack(0, fused_.count(), messages[self_].data());
   ll_.write(messages[self_].data(), bytes, signature);
   barrier_.notify();
-  phases_.end("pack");
+  phases_.end(Phase::pack);
   barrier_.await([&](std::size_t member) {
     if (member == self_) return false;
     const LLBuffer::Status status = ll_.read(member, messages[member].data(), bytes, signature);
     if (status == LLBuffer::Status::mismatch) barrier_.compare_calls();
     return status != LLBuffer::Status::complete;
   });
-  phases_.end("wait");
+  phases_.end(Phase::wait);
   if (!wanted_) return;
   for (std::size_t member = 0; member < members(); ++member) sources_[member] = messages[member].data();
   reduce(messages[0].data(), {sources_.data(), members()}, fused_.count(), fused_.dtype(), op_);
-  phases_.end("reduce");
+  phases_.end(Phase::reduce);
   fused_.unpack(0, fused_.count(), messages[0].data());
-  phases_.end("unpack");
+  phases_.end(Phase::unpack);
 }
 
 // Works in blocks: each is summed and copied to the caller before it leaves the L1 cache.
 void ShmAllReduce::one_shot() {
   alignas(cache_line) std::array<std::byte, block_bytes> result;  // NOLINT(*-member-init): written before it is read
   fused_.pack(0, fused_.count(), slots_.of(self_), shared_);
-  phases_.end("pack");
+  phases_.end(Phase::pack);
   synchronise();
   const std::size_t per_block = block_bytes / size_;
   for (std::size_t at = 0; at < fused_.count() && wanted_; at += per_block) {
@@ -99,9 +99,9 @@ void ShmAllReduce::one_shot() {
     // data that was stored past the caches would have to come back from memory
     if (const void* input = fused_.in_place(at, count)) sources_[self_] = input;
     reduce(result.data(), from, count, fused_.dtype(), op_);
-    phases_.end("reduce");
+    phases_.end(Phase::reduce);
     fused_.unpack(at, count, result.data());
-    phases_.end("unpack");
+    phases_.end(Phase::unpack);
   }
   slots_.advance();
 }
@@ -150,7 +150,7 @@ void ShmAllReduce::pack(std::size_t chunk) {
   pack_slice(chunk, {0, own.begin});
   const std::size_t end = own.begin + own.count;
   pack_slice(chunk, {end, chunk_range(chunk).count - end});
-  phases_.end("pack");
+  phases_.end(Phase::pack);
 }
 
 void ShmAllReduce::pack_slice(std::size_t chunk, Range range) {
@@ -177,7 +177,7 @@ void ShmAllReduce::reduce_slice(std::size_t chunk) {
     fused_.unpack(begin + at, count, result, store_);
     copy(shared, result, count * size_, shared_);
   }
-  phases_.end("reduce");
+  phases_.end(Phase::reduce);
 }
 
 void ShmAllReduce::unpack(std::size_t chunk) {
@@ -187,7 +187,7 @@ void ShmAllReduce::unpack(std::size_t chunk) {
     const Range range = slice(chunk, member);
     fused_.unpack(chunk_range(chunk).begin + range.begin, range.count, slots_.of(member, chunk) + range.begin * size_, store_);
   }
-  phases_.end("unpack");
+  phases_.end(Phase::unpack);
 }
 
 }  // namespace tnt

@@ -52,13 +52,12 @@ void ShmMailbox::send(const void* in, std::size_t count, tnt_dtype_t dtype, std:
   monitor_.throw_if_aborted();
   Channel& ring = channel(self_, to);
   const Deadline deadline(context.timeout);
-  const auto message = lane_.begin_message({.kind = Call::send, .dtype = dtype, .root = members_[to], .count = count},
-                                           context.detail, deadline.begin_ns());
-  const auto own_call = [&] { return describe_message(Call::send, count, dtype, members_[to]); };
+  const Call call{.kind = Call::send, .dtype = dtype, .root = members_[to], .count = count};
+  const auto message = lane_.begin_message(call, context.detail, deadline.begin_ns());
   const auto has_space = [&] { return ring.written.load() - ring.consumed.load() < n_slots; };
   const WaitInfo info{.members = members_,
                       .missing = [&](std::size_t member) { return member == to && !has_space(); },
-                      .waiter = [&] { return message_waiter(members_[self_], own_call(), context); }};
+                      .waiter = [&] { return message_waiter(members_[self_], describe(call), context); }};
   const std::size_t size = count * dtype_size(dtype);
   std::size_t begin = 0;
   std::int64_t waited_until = 0;
@@ -80,13 +79,12 @@ void ShmMailbox::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size
   monitor_.throw_if_aborted();
   Channel& ring = channel(from, self_);
   const Deadline deadline(context.timeout);
-  const auto message = lane_.begin_message({.kind = Call::recv, .dtype = dtype, .root = members_[from], .count = count},
-                                           context.detail, deadline.begin_ns());
+  const Call call{.kind = Call::recv, .dtype = dtype, .root = members_[from], .count = count};
+  const auto message = lane_.begin_message(call, context.detail, deadline.begin_ns());
   const auto has_packet = [&] { return ring.written.load() > ring.consumed.load(); };
-  const auto own_call = [&] { return describe_message(Call::recv, count, dtype, members_[from]); };
   const WaitInfo info{.members = members_,
                       .missing = [&](std::size_t member) { return member == from && !has_packet(); },
-                      .waiter = [&] { return message_waiter(members_[self_], own_call(), context); }};
+                      .waiter = [&] { return message_waiter(members_[self_], describe(call), context); }};
   const std::size_t size = count * dtype_size(dtype);
   std::size_t begin = 0;
   std::int64_t waited_until = 0;
@@ -96,9 +94,8 @@ void ShmMailbox::recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size
     const std::uint64_t number = ring.consumed.load();
     const Message sent = ring.messages[number % n_slots];
     if (begin == 0 && sent != Message{count, dtype}) {
-      monitor_.abort_and_throw(TNT_MISMATCH,
-                               unlike_messages(members_[self_], own_call(), members_[from],
-                                               describe_message(Call::send, sent.count, sent.dtype, members_[self_])));
+      const Call other{.kind = Call::send, .dtype = sent.dtype, .root = members_[self_], .count = sent.count};
+      monitor_.abort_and_throw(TNT_MISMATCH, unlike_messages(members_[self_], describe(call), members_[from], describe(other)));
     }
     const std::size_t part = std::min(packet_bytes_, size - begin);
     if (part > 0) std::memcpy(static_cast<std::byte*>(out) + begin, packet(ring, number), part);

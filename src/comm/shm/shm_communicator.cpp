@@ -63,7 +63,7 @@ void copy_part(std::byte* to, const void* from, std::size_t begin, std::size_t b
 class ShmCommunicator::MoveStore {
  public:
   MoveStore(ShmCommunicator& self, Call::Kind kind, std::size_t largest)
-      : tuner_(self.move_tuners_.at(kind)), bytes_(largest * self.members()) {
+      : tuner_(self.store_tuners_.at(kind)), bytes_(largest * self.members()) {
     if (bytes_ < self.tuning_.streaming_bytes) return;
     next_ = tuner_.next(bytes_);
     if (next_.timed) begin_ = now_ns();
@@ -105,35 +105,40 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t 
       group_mailbox_(monitor_, region_->data() + group_mailbox_offset(barrier_.members().size()), barrier_.members(), self),
       group_ids_(*this, group_mailbox_, barrier_.members()) {}
 
-void ShmCommunicator::barrier(const CallContext& context) {
-  barrier_.begin({.kind = Call::barrier}, context);
-  barrier_.arrive_and_wait();
+void ShmCommunicator::run(const Collective& call, const CallContext& context) {
+  const auto peer = static_cast<std::size_t>(call.root);
+  if (call.kind == Call::send) return mailbox_.send(call.in, call.count, call.dtype, peer, context);
+  if (call.kind == Call::recv) return mailbox_.recv(call.out, call.count, call.dtype, peer, context);
+  barrier_.begin(call, context);
+  switch (call.kind) {
+    case Call::all_reduce:
+    case Call::reduce: reduce_tensors(call, context); break;
+    case Call::reduce_scatter:
+    case Call::reduce_scatter_v: reduce_blocks(call); break;
+    case Call::all_gather:
+    case Call::all_gather_v:
+    case Call::gather: gather_blocks(call); break;
+    case Call::scatter: scatter(call); break;
+    case Call::broadcast: broadcast(call); break;
+    case Call::all_to_all:
+    case Call::all_to_all_v: exchange_blocks(call); break;
+    default: barrier_.arrive_and_wait();
+  }
   barrier_.end();
 }
 
-void ShmCommunicator::all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) {
-  barrier_.begin({.kind = Call::all_reduce, .dtype = fused.dtype(), .op = op, .count = fused.count()}, context);
+void ShmCommunicator::reduce_tensors(const Collective& call, const CallContext& context) {
+  const ReducedTensors tensors(call, rank());
   Phases phases(context);
-  ShmAllReduce(barrier_, slots_, ll_, store_tuner_, tuning_, self_, fused, op, phases)();
-  barrier_.end();
-}
-
-void ShmCommunicator::reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root,
-                             const CallContext& context) {
-  barrier_.begin({.kind = Call::reduce, .dtype = dtype, .op = op, .root = root, .count = count}, context);
-  Phases phases(context);
-  const bool is_root = rank() == root;
-  const TensorView view{.in = in, .out = is_root ? out : nullptr, .count = count};
-  ShmAllReduce(barrier_, slots_, ll_, store_tuner_, tuning_, self_, FusedBuffer({&view, 1}, dtype), op, phases)
-      .reduce_rooted(is_root);
-  barrier_.end();
+  ShmAllReduce all_reduce(barrier_, slots_, ll_, store_tuners_[Call::all_reduce], tuning_, self_, tensors.fused(), call.op,
+                          phases);
+  call.kind == Call::reduce ? all_reduce.reduce_rooted(rank() == call.root) : all_reduce();
 }
 
 // Each rank writes a chunk of every destination's block. Each rank then reduces the chunk of its own block straight into its
-// output. counts: elements.
-void ShmCommunicator::reduce_blocks(const Call& call, const Blocks& counts, const void* in, void* out,
-                                    const CallContext& context) {
-  barrier_.begin(call, context);
+// output.
+void ShmCommunicator::reduce_blocks(const Collective& call) {
+  const Blocks counts = blocks_of(call, members());
   const std::size_t size = dtype_size(call.dtype);
   const std::size_t block = slot_bytes / members() / cache_line * cache_line;  // bytes of one destination's chunk
   const std::size_t per_chunk = block / size;
@@ -143,34 +148,23 @@ void ShmCommunicator::reduce_blocks(const Call& call, const Blocks& counts, cons
     std::vector<const void*> sources;
     for (std::size_t member = 0; member < members(); ++member) {
       const std::size_t part = counts.part(member, begin, per_chunk);
-      copy_part(slots_.of(self_) + member * block, in, (counts.begin(member) + begin) * size, part * size);
+      copy_part(slots_.of(self_) + member * block, call.in, (counts.begin(member) + begin) * size, part * size);
       sources.push_back(slots_.of(member) + self_ * block);
     }
     barrier_.arrive_and_wait();
     if (const std::size_t part = counts.part(self_, begin, per_chunk); part > 0) {
-      tnt::reduce(at(out, begin * size), sources, part, call.dtype, call.op);
+      tnt::reduce(at(call.out, begin * size), sources, part, call.dtype, call.op);
     }
     slots_.advance();
     begin += per_chunk;
   } while (begin < largest);
-  barrier_.end();
 }
 
-void ShmCommunicator::reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-                                     const CallContext& context) {
-  const Call call{.kind = Call::reduce_scatter, .dtype = dtype, .op = op, .count = count};
-  reduce_blocks(call, {members(), count}, in, out, context);
-}
-
-void ShmCommunicator::reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
-                                       tnt_op_t op, const CallContext& context) {
-  reduce_blocks(uneven_call(Call::reduce_scatter_v, counts, dtype, op), Blocks(counts), in, out, context);
-}
-
-// out: where all blocks go, one after another; nullptr on a rank that does not want them. bytes: of each member's block.
-void ShmCommunicator::gather_blocks(const Call& call, const Blocks& bytes, const void* in, void* out,
-                                    const CallContext& context) {
-  barrier_.begin(call, context);
+// A rank that is not the root of a gather has no output.
+void ShmCommunicator::gather_blocks(const Collective& call) {
+  const void* const in = call.in;
+  void* const out = call.kind == Call::gather && rank() != call.root ? nullptr : call.out;
+  const Blocks bytes = blocks_of(call, members(), dtype_size(call.dtype));
   const bool others_read = call.kind != Call::gather || rank() != call.root;
   const std::size_t largest = bytes.largest();
   MoveStore store(*this, call.kind, largest);
@@ -190,72 +184,79 @@ void ShmCommunicator::gather_blocks(const Call& call, const Blocks& bytes, const
     begin += slot_bytes;
   } while (begin < largest);
   store.end();
-  barrier_.end();
 }
 
-void ShmCommunicator::all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) {
-  const Call call{.kind = Call::all_gather, .dtype = dtype, .count = count};
-  gather_blocks(call, {members(), count * dtype_size(dtype)}, in, out, context);
-}
-
-void ShmCommunicator::all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
-                                   const CallContext& context) {
-  gather_blocks(uneven_call(Call::all_gather_v, counts, dtype), Blocks(counts, dtype_size(dtype)), in, out, context);
-}
-
-void ShmCommunicator::gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
-                             const CallContext& context) {
-  const Call call{.kind = Call::gather, .dtype = dtype, .root = root, .count = count};
-  gather_blocks(call, {members(), count * dtype_size(dtype)}, in, rank() == root ? out : nullptr, context);
-}
-
-void ShmCommunicator::scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
-                              const CallContext& context) {
-  barrier_.begin({.kind = Call::scatter, .dtype = dtype, .root = root, .count = count}, context);
-  const std::size_t bytes = count * dtype_size(dtype);
+void ShmCommunicator::scatter(const Collective& call) {
+  const void* const in = call.in;
+  void* const out = call.out;
+  const std::size_t bytes = call.count * dtype_size(call.dtype);
   const std::size_t block = slot_bytes / members() / cache_line * cache_line;
-  MoveStore store(*this, Call::scatter, bytes);
+  MoveStore store(*this, call.kind, bytes);
   std::size_t begin = 0;
   do {
     const std::size_t part = std::min(block, bytes - begin);
-    for (std::size_t member = 0; member < members() && rank() == root; ++member) {
+    for (std::size_t member = 0; member < members() && rank() == call.root; ++member) {
       if (member != self_) copy_part(slots_.of(self_) + member * block, in, member * bytes + begin, part);
     }
     barrier_.arrive_and_wait();
-    if (rank() == root) {
+    if (rank() == call.root) {
       copy_part(at(out, begin), in, self_ * bytes + begin, part, store.out());
     } else {
-      copy(at(out, begin), slots_.of(static_cast<std::size_t>(root)) + self_ * block, part, store.out());
+      copy(at(out, begin), slots_.of(static_cast<std::size_t>(call.root)) + self_ * block, part, store.out());
     }
     slots_.advance();
     begin += part;
   } while (begin < bytes);
   store.end();
-  barrier_.end();
 }
 
-void ShmCommunicator::broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
-                                const CallContext& context) {
-  barrier_.begin({.kind = Call::broadcast, .dtype = dtype, .root = root, .count = count}, context);
-  const std::size_t bytes = count * dtype_size(dtype);
-  const bool is_root = rank() == root;
-  MoveStore store(*this, Call::broadcast, bytes);
+void ShmCommunicator::broadcast(const Collective& call) {
+  const void* const in = call.in;
+  void* const out = call.out;
+  const std::size_t bytes = call.count * dtype_size(call.dtype);
+  const bool is_root = rank() == call.root;
+  MoveStore store(*this, call.kind, bytes);
   std::size_t begin = 0;
   do {
     const std::size_t part = std::min(slot_bytes, bytes - begin);
     if (is_root) copy(slots_.of(self_), at(in, begin), part, Store::cached);
     barrier_.arrive_and_wait();
-    copy(at(out, begin), is_root ? at(in, begin) : slots_.of(static_cast<std::size_t>(root)), part, store.out());
+    copy(at(out, begin), is_root ? at(in, begin) : slots_.of(static_cast<std::size_t>(call.root)), part, store.out());
     slots_.advance();
     begin += part;
   } while (begin < bytes);
   store.end();
-  barrier_.end();
+}
+
+// All ranks first tell all others what they send in an all_to_all_v, so that they agree on the number of chunks. Returns the
+// elements of the largest block of any pair of ranks.
+std::size_t ShmCommunicator::compare_counts(const Collective& call) {
+  copy(slots_.of(self_), call.counts.data(), call.counts.size_bytes(), Store::cached);
+  barrier_.arrive_and_wait();
+  std::size_t largest = 0;
+  for (std::size_t member = 0; member < members(); ++member) {
+    std::vector<std::size_t> sent(members());
+    copy(sent.data(), slots_.of(member), members() * sizeof(std::size_t), Store::cached);
+    largest = std::max(largest, *std::max_element(sent.begin(), sent.end()));
+    if (sent[self_] == call.recv_counts[member]) continue;
+    monitor_.abort_and_throw(TNT_MISMATCH,
+                             block_mismatch_message(barrier_.members()[member], sent[self_], barrier_.members()[self_],
+                                                    call.recv_counts[member], call, barrier_.calls()));
+  }
+  slots_.advance();
+  return largest;
 }
 
 // Each destination has a block of this rank's slot. Works in place where to and from are equal, because a rank's chunks are
-// sent before other chunks arrive there. In bytes. largest: block of any pair of ranks.
-void ShmCommunicator::exchange_blocks(const Blocks& to, const Blocks& from, std::size_t largest, const void* in, void* out) {
+// sent before other chunks arrive there.
+void ShmCommunicator::exchange_blocks(const Collective& call) {
+  const void* const in = call.in;
+  void* const out = call.out;
+  const std::size_t size = dtype_size(call.dtype);
+  const bool uneven = call.kind == Call::all_to_all_v;
+  const std::size_t largest = (uneven ? compare_counts(call) : call.count) * size;  // of any pair of ranks
+  const Blocks to = blocks_of(call, members(), size);
+  const Blocks from = uneven ? Blocks(call.recv_counts, size) : to;
   const std::size_t block = slot_bytes / members() / cache_line * cache_line;
   MoveStore store(*this, Call::all_to_all, largest);
   std::size_t begin = 0;
@@ -278,45 +279,6 @@ void ShmCommunicator::exchange_blocks(const Blocks& to, const Blocks& from, std:
   store.end();
 }
 
-void ShmCommunicator::all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) {
-  barrier_.begin({.kind = Call::all_to_all, .dtype = dtype, .count = count}, context);
-  const std::size_t bytes = count * dtype_size(dtype);
-  const Blocks blocks(members(), bytes);
-  exchange_blocks(blocks, blocks, bytes, in, out);
-  barrier_.end();
-}
-
-// All ranks first tell all others what they send, so that they agree on the number of chunks.
-void ShmCommunicator::all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
-                                   std::span<const std::size_t> recv_counts, tnt_dtype_t dtype, const CallContext& context) {
-  const Call call{.kind = Call::all_to_all_v, .dtype = dtype};
-  barrier_.begin(call, context);
-  copy(slots_.of(self_), send_counts.data(), send_counts.size_bytes(), Store::cached);
-  barrier_.arrive_and_wait();
-  std::size_t largest = 0;
-  for (std::size_t member = 0; member < members(); ++member) {
-    std::vector<std::size_t> sent(members());
-    copy(sent.data(), slots_.of(member), members() * sizeof(std::size_t), Store::cached);
-    largest = std::max(largest, *std::max_element(sent.begin(), sent.end()));
-    if (sent[self_] == recv_counts[member]) continue;
-    monitor_.abort_and_throw(TNT_MISMATCH,
-                             block_mismatch_message(barrier_.members()[member], sent[self_], barrier_.members()[self_],
-                                                    recv_counts[member], call, barrier_.calls()));
-  }
-  slots_.advance();
-  const std::size_t size = dtype_size(dtype);
-  exchange_blocks(Blocks(send_counts, size), Blocks(recv_counts, size), largest * size, in, out);
-  barrier_.end();
-}
-
-void ShmCommunicator::send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) {
-  mailbox_.send(in, count, dtype, static_cast<std::size_t>(to), context);
-}
-
-void ShmCommunicator::recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) {
-  mailbox_.recv(out, count, dtype, static_cast<std::size_t>(from), context);
-}
-
 std::unique_ptr<Communicator> ShmCommunicator::split(int color, int key, const CallContext& context) {
   return split_in_memory(color, key, context);
 }
@@ -331,12 +293,12 @@ std::unique_ptr<Communicator> ShmCommunicator::duplicate(const CallContext& cont
 std::unique_ptr<ShmCommunicator> ShmCommunicator::split_in_memory(int color, int key, const CallContext& context) {
   const SplitKey own{.color = color, .key = key, .id = 0};
   std::vector<SplitKey> keys(members());
-  all_gather(&own, keys.data(), sizeof(own), TNT_UINT8, context);
+  run({{.kind = Call::all_gather, .count = sizeof(own)}, &own, keys.data()}, context);
   const std::vector<int> part = members_of_color(keys, color);
   const bool leads = color >= 0 && part.front() == rank();
   const std::uint64_t region = leads ? world_->allocate(region_bytes(part.size())) : 0;
   std::vector<std::uint64_t> regions(members());
-  all_gather(&region, regions.data(), sizeof(region), TNT_UINT8, context);
+  run({{.kind = Call::all_gather, .count = sizeof(region)}, &region, regions.data()}, context);
   return color < 0 ? nullptr : make_part(part, regions[static_cast<std::size_t>(part.front())]);
 }
 

@@ -42,26 +42,7 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] const char* transport() const noexcept override { return "shm"; }
   [[nodiscard]] bool defers_cancellation() const noexcept override { return true; }
 
-  void all_reduce(const FusedBuffer& fused, tnt_op_t op, const CallContext& context) override;
-  void reduce_scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op,
-                      const CallContext& context) override;
-  void all_gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
-  void broadcast(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root,
-                 const CallContext& context) override;
-  void all_to_all(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, const CallContext& context) override;
-  void reduce(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, tnt_op_t op, int root,
-              const CallContext& context) override;
-  void gather(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, const CallContext& context) override;
-  void scatter(const void* in, void* out, std::size_t count, tnt_dtype_t dtype, int root, const CallContext& context) override;
-  void reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype, tnt_op_t op,
-                        const CallContext& context) override;
-  void all_gather_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype,
-                    const CallContext& context) override;
-  void all_to_all_v(const void* in, void* out, std::span<const std::size_t> send_counts,
-                    std::span<const std::size_t> recv_counts, tnt_dtype_t dtype, const CallContext& context) override;
-  void barrier(const CallContext& context) override;
-  void send(const void* in, std::size_t count, tnt_dtype_t dtype, int to, const CallContext& context) override;
-  void recv(void* out, std::size_t count, tnt_dtype_t dtype, int from, const CallContext& context) override;
+  void run(const Collective& call, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key, const CallContext& context) override;
   [[nodiscard]] std::unique_ptr<Communicator> create_group(std::span<const int> members, int tag,
                                                            const CallContext& context) override;
@@ -79,10 +60,14 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] std::unique_ptr<ShmCommunicator> make_part(std::span<const int> members, std::uint64_t region) const;
   [[nodiscard]] std::unique_ptr<ShmCommunicator> split_in_memory(int color, int key, const CallContext& context);
   class MoveStore;
-  // Both forms of a collective: of equal and of uneven blocks.
-  void reduce_blocks(const Call& call, const Blocks& counts, const void* in, void* out, const CallContext& context);
-  void gather_blocks(const Call& call, const Blocks& bytes, const void* in, void* out, const CallContext& context);
-  void exchange_blocks(const Blocks& to, const Blocks& from, std::size_t largest, const void* in, void* out);
+  // The kinds, between the begin and the end of the call. Both forms of one, of equal and of uneven blocks, are the same.
+  void reduce_tensors(const Collective& call, const CallContext& context);
+  void reduce_blocks(const Collective& call);
+  void gather_blocks(const Collective& call);
+  void scatter(const Collective& call);
+  void broadcast(const Collective& call);
+  void exchange_blocks(const Collective& call);
+  [[nodiscard]] std::size_t compare_counts(const Collective& call);
 
   [[nodiscard]] std::size_t members() const noexcept { return barrier_.members().size(); }
 
@@ -94,8 +79,7 @@ class ShmCommunicator final : public Communicator {
   ShmBarrier barrier_;
   Slots slots_;
   LLBuffer ll_;
-  StoreTuner store_tuner_;                                      // of all_reduce, into the slots
-  std::array<StoreTuner, Call::all_to_all_v + 1> move_tuners_;  // of results of calls that only move blocks
+  std::array<StoreTuner, Call::all_to_all_v + 1> store_tuners_;  // all_reduce: into the slots; calls that move blocks: results
   ShmMailbox mailbox_;
   ShmMailbox group_mailbox_;
   GroupIds group_ids_;

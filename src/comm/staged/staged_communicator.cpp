@@ -6,7 +6,6 @@
 
 #include "base/rounded_up.hpp"
 #include "comm/blocks.hpp"
-#include "comm/dispatch_collective.hpp"
 
 namespace tnt {
 namespace {
@@ -97,42 +96,35 @@ void StagedCommunicator::execute(Operation& operation) noexcept {
   }
 }
 
-void StagedCommunicator::enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) {
-  enqueue(buffers_of(call, in, out), detail, [this, call](const auto& staged, const CallContext& context) {
-    dispatch_collective(*host_, call, staged.front().pinned, staged.back().pinned, context);
-  });
-}
-
-void StagedCommunicator::enqueue_scaled(const Call& call, const void* in, void* out, double scale, std::string_view detail) {
-  enqueue(buffers_of(call, in, out), detail, [this, call, scale](const auto& staged, const CallContext& context) {
-    const TensorView view{.in = staged.front().pinned, .out = staged.back().pinned, .count = call.count, .scale = scale};
-    host_->all_reduce(FusedBuffer({&view, 1}, call.dtype), call.op, context);
-  });
+void StagedCommunicator::enqueue_collective(const Collective& call, std::string_view detail) {
+  enqueue(buffers_of(call), detail,
+          [this, call, counts = std::vector(call.counts.begin(), call.counts.end())](const auto& staged,
+                                                                                     const CallContext& context) {
+            Collective on_host = call;
+            on_host.in = staged.front().pinned;
+            on_host.out = staged.back().pinned;
+            on_host.counts = counts;
+            host_->run(on_host, context);
+          });
 }
 
 // In place, input and output are one buffer.
-std::vector<StagedCommunicator::StagedBuffer> StagedCommunicator::buffers_of(const Call& call, const void* in,
-                                                                             void* out) const {
-  const std::size_t block = call.count * dtype_size(call.dtype);
-  const std::size_t blocks = block * static_cast<std::size_t>(size());
+std::vector<StagedCommunicator::StagedBuffer> StagedCommunicator::buffers_of(const Collective& call) const {
+  const void* const in = call.in;
+  void* const out = call.out;
+  const std::size_t size = dtype_size(call.dtype);
+  const Blocks all = blocks_of(call, static_cast<std::size_t>(this->size()), size);
+  const std::size_t block = all.size(static_cast<std::size_t>(rank()));
+  const std::size_t blocks = all.total();
   switch (call.kind) {
-    case Call::reduce_scatter: return {{.in = in, .bytes = blocks}, {.out = out, .bytes = block}};
+    case Call::reduce_scatter:
+    case Call::reduce_scatter_v: return {{.in = in, .bytes = blocks}, {.out = out, .bytes = block}};
     case Call::all_gather: return {{.in = in, .bytes = block}, {.out = out, .bytes = blocks}};
     case Call::all_to_all: return {{.in = in, .bytes = blocks}, {.out = out, .bytes = blocks}};
     case Call::broadcast: return {{.in = rank() == call.root ? in : nullptr, .out = out, .bytes = block}};
     case Call::reduce: return {{.in = in, .out = rank() == call.root ? out : nullptr, .bytes = block}};
     default: return {{.in = in, .out = out, .bytes = block}};  // all_reduce
   }
-}
-
-void StagedCommunicator::enqueue_reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts,
-                                                  tnt_dtype_t dtype, tnt_op_t op, std::string_view detail) {
-  const Blocks blocks(counts);
-  const std::size_t own = blocks.size(static_cast<std::size_t>(rank()));
-  enqueue({{.in = in, .bytes = blocks.total() * dtype_size(dtype)}, {.out = out, .bytes = own * dtype_size(dtype)}}, detail,
-          [this, list = std::vector(counts.begin(), counts.end()), dtype, op](const auto& staged, const CallContext& context) {
-            host_->reduce_scatter_v(staged.front().pinned, staged.back().pinned, list, dtype, op, context);
-          });
 }
 
 // Messages of different peers and directions must not wait for each other on the host either.
@@ -161,11 +153,12 @@ void StagedCommunicator::send_and_receive(const std::vector<Message>& messages, 
       (out ? self_sends : self_receives).push_back(&staged[i]);
       continue;
     }
+    const Collective call{
+        {.kind = out ? Call::send : Call::recv, .dtype = message.dtype, .root = message.peer, .count = message.count},
+        staged[i].pinned,
+        staged[i].pinned};
     works.push_back(message_executors_.of(message.peer, out ? Executors::Direction::to : Executors::Direction::from)
-                        .start([=, this, &staged, &context] {
-                          out ? host_->send(staged[i].pinned, message.count, message.dtype, message.peer, context)
-                              : host_->recv(staged[i].pinned, message.count, message.dtype, message.peer, context);
-                        }));
+                        .start([this, call, &context] { host_->run(call, context); }));
   }
   for (std::size_t i = 0; i < self_sends.size(); ++i) {
     std::memcpy(self_receives[i]->pinned, self_sends[i]->pinned, std::min(self_receives[i]->bytes, self_sends[i]->bytes));

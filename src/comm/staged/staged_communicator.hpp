@@ -46,10 +46,7 @@ class StagedCommunicator final : public DeviceCommunicator {
     std::size_t bytes = 0;
     std::byte* pinned = nullptr;
   };
-  void enqueue_collective(const Call& call, const void* in, void* out, std::string_view detail) override;
-  void enqueue_scaled(const Call& call, const void* in, void* out, double scale, std::string_view detail) override;
-  void enqueue_reduce_scatter_v(const void* in, void* out, std::span<const std::size_t> counts, tnt_dtype_t dtype, tnt_op_t op,
-                                std::string_view detail) override;
+  void enqueue_collective(const Collective& call, std::string_view detail) override;
   void enqueue_messages(std::span<const Message> messages, std::string_view detail) override;
   // host: see DeviceCommunicator; the child duplicates it.
   std::unique_ptr<DeviceCommunicator> create_child(int color, int key, Communicator* host) override;
@@ -57,7 +54,7 @@ class StagedCommunicator final : public DeviceCommunicator {
   // work(staged) runs on the host between the copies.
   void enqueue(std::vector<StagedBuffer> staged, std::string_view detail,
                std::function<void(const std::vector<StagedBuffer>&, const CallContext&)> work);
-  [[nodiscard]] std::vector<StagedBuffer> buffers_of(const Call& call, const void* in, void* out) const;
+  [[nodiscard]] std::vector<StagedBuffer> buffers_of(const Collective& call) const;
   void send_and_receive(const std::vector<Message>& messages, const std::vector<StagedBuffer>& staged,
                         const CallContext& context);
   [[nodiscard]] std::byte* pinned(std::size_t bytes);

@@ -1,5 +1,5 @@
 // The measured end of recursive doubling: equal on all ranks, and without effect on results.
-#include "comm/network/doubling_limit.hpp"
+#include "comm/network/choice.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "support/array.hpp"
+#include "support/collectives.hpp"
 #include "support/network_ranks.hpp"
 #include "support/thread_ranks.hpp"
 
@@ -46,7 +47,7 @@ TEST(DoublingLimit, IsEqualOnAllRanksAndChangesNoSum) {
     EXPECT_LE(*limit, 32 * kib);
     const std::uint64_t own = *limit;
     std::vector<std::uint64_t> limits(9);
-    comm.all_gather(&own, limits.data(), 1, TNT_UINT64, call());
+    all_gather(comm, &own, limits.data(), 1, TNT_UINT64, call());
     EXPECT_EQ(limits, std::vector<std::uint64_t>(9, own));
     for (const std::size_t count : {64, 256, 1024, 8192}) {
       std::vector<testing::Array> in;
@@ -56,7 +57,7 @@ TEST(DoublingLimit, IsEqualOnAllRanksAndChangesNoSum) {
         const auto part = comm.split_network(0, 0, call());
         testing::Array sum = in[static_cast<std::size_t>(comm.rank())];
         const TensorView view{.in = sum.data(), .out = sum.data(), .count = count};
-        part->all_reduce(FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
+        all_reduce(*part, FusedBuffer({&view, 1}, TNT_FLOAT32), TNT_SUM, call());
         EXPECT_EQ(sum, testing::reduced(in, TNT_SUM)) << count << " numbers, doubled up to " << bytes << " bytes";
       }
     }
