@@ -62,15 +62,29 @@ def kind_of(parts: Parts, whole: Record, of_parts: Sequence[Record], again: Call
     return Kind.COUPLED, apart
 
 
+def sentence(model: Any, parts: Parts, apart: float, where_run: str, new_runs: Callable[[], Runs]) -> str:
+    """Says that the outputs for a sample depend on other samples, and from which layer on.
+
+    Args:
+        apart: how much they differ.
+        where_run: ``"training"``, or the like.
+        new_runs: makes runs of the step whose outputs do.
+    """
+    first = _where(model, parts, new_runs)
+    by = "in size" if apart == float("inf") else f"by {100 * apart:.2g} %"
+    return (
+        f"the output of {type(model).__name__} {model.name!r} for a sample depends on the other samples of its batch"
+        + (f", from {first} on" if first else "")
+        + f": of {parts.samples} samples of the first batch in {where_run} it differs {by} from that of {parts.sizes[0]} and "
+        f"{parts.sizes[1]} of them"
+    )
+
+
 # ------------------------------------------------------------------------------------------------- the layer that couples
 
 
-def where(model: Any, parts: Parts, new_runs: Callable[[], Runs]) -> str:
-    """The first layer whose output for a sample depends on the other samples, as words; empty if no layer tells.
-
-    Args:
-        new_runs: makes runs of the step whose outputs do.
-    """
+def _where(model: Any, parts: Parts, new_runs: Callable[[], Runs]) -> str:
+    """The first layer whose output for a sample depends on the other samples, as words; empty if no layer tells."""
     noted: list[tuple[Any, Any]] = []  # each call of a layer, in the order in which calls end: the layer, and what it gave
 
     def note(layer: Any) -> Callable[[Any], None]:

@@ -86,7 +86,7 @@ class Runs:
     """Runs of a step of Keras' own, of which only the values are looked at that it differentiates.
 
     Args:
-        spec: of the batches that the step will get.
+        spec: of the batches that the step will get; None: it is run eagerly.
         kinds: what is known of losses.
         restore: gives what runs changed its values from before: a table of codes, for example, is another after a step.
     """
@@ -96,7 +96,7 @@ class Runs:
         self._step, self._lengths = TrialStep(kinds), WholeBatch()
         self.also: Callable[[], list[tuple[Any, Any]]] = list
         """Gives what else was noted in a run: the outputs of layers."""
-        self._spec = None if adapter.runs_eagerly(model) else tf.nest.map_structure(any_batch_size, spec)
+        self._spec = None if spec is None or adapter.runs_eagerly(model) else tf.nest.map_structure(any_batch_size, spec)
         self._traces: dict[bool, tuple[Any, list[Record]]] = {}
 
     def whole(self, batch: Any) -> Record:
@@ -133,13 +133,16 @@ class Runs:
         return records[-1].with_values(values)
 
     def _run(self, batch: Any, weight: Any, of_whole: Any) -> Record:
-        with self._lengths.run():
-            record = run_step(self._model, self._name, batch, self._step, weight, values_in, of_whole)
+        record = self._computed(batch, weight, of_whole)
         if context.graph() is not None:
             record.outputs = [outputs for outputs in record.outputs if _is_here(outputs)]
             record.added = {key: value for key, value in record.added.items() if _is_here(value)}
         record.also = [(layer, outputs) for layer, outputs in self.also() if _is_here(outputs)]
         return record
+
+    def _computed(self, batch: Any, weight: Any, of_whole: Any) -> Record:
+        with self._lengths.run():
+            return run_step(self._model, self._name, batch, self._step, weight, values_in, of_whole)
 
 
 def _is_here(tensors: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -180,7 +181,8 @@ class Trials:
             raise PartsFail(own_step.parts_fail(step, parts, error)) from error
         kind, apart = outputs.kind_of(parts, whole, records, lambda: runs.whole(parts.whole))
         if kind is Kind.COUPLED:
-            found.coupled[step] = self._said_of_outputs(step, parts, spec, apart, restore)
+            new_runs = functools.partial(Runs, self._model, step, spec, self._kinds, restore)
+            found.coupled[step] = outputs.sentence(self._model, parts, apart, _OUTPUTS[step], new_runs)
         else:
             self._note_losses(step, parts, whole, records, found, lambda: runs.whole(parts.whole))
         return whole, records
@@ -227,17 +229,6 @@ class Trials:
         places = {id(layer): place for place, layer in enumerate(adapter.layers_of(self._model))}
         for (layer, call), (kind, said) in added_losses.kinds(parts, whole, records).items():
             found.added[step, places[layer], call] = kind.name, said
-
-    def _said_of_outputs(self, step: str, parts: Parts, spec: Any, apart: float, restore: Callable[[], None]) -> str:
-        first = outputs.where(self._model, parts, lambda: Runs(self._model, step, spec, self._kinds, restore))
-        name = f"{type(self._model).__name__} {self._model.name!r}"
-        by = "in size" if apart == float("inf") else f"by {100 * apart:.2g} %"
-        return (
-            f"the output of {name} for a sample depends on the other samples of its batch"
-            + (f", from {first} on" if first else "")
-            + f": of {parts.samples} samples of the first batch in {_OUTPUTS[step]} it differs {by} from that of "
-            f"{parts.sizes[0]} and {parts.sizes[1]} of them"
-        )
 
     # ------------------------------------------------------------------------------------------------- on all ranks
 
