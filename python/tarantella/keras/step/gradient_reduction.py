@@ -61,7 +61,8 @@ class GradientReduction:
         return tapes.reduced(self._reduced_at_tape)
 
     def _reduced_at_tape(self, grads: list[Any], variables: list[Any]) -> list[Any]:
-        return gradients.reduce(grads, variables, self.weight(), self._reducers, keeps_rows=self._keeps_rows())
+        """The step may compute with each row of a sparse gradient, as a norm does."""
+        return gradients.reduce(grads, variables, self.weight(), self._reducers, keeps_rows=True)
 
     def _keeps_rows(self) -> bool:
         """Whether an optimizer of the model computes with each row of a sparse gradient, as often as it occurs in the batch."""

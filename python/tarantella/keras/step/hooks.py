@@ -167,13 +167,10 @@ class StepHooks:
         ]
 
     def _hooks_of_own_loss(self) -> Iterator[Attribute]:
-        kinds, step = self._step.loss_kinds, self._step
-        if kinds.own_by_sums:
+        sums, step = self._step.loss_kinds.own_by_sums, self._step
+        if any(one.method == "compute_loss" for one in sums.values()):
             yield from batch_sums.hooks(
-                self._model,
-                "compute_loss",
-                lambda: kinds.own_by_sums.get("train_step" if step.is_training else "test_step"),
-                step,
+                self._model, "compute_loss", lambda: sums.get("train_step" if step.is_training else "test_step"), step
             )
 
     def _optimizer_hooks(self, optimizer: Any) -> list[Attribute]:
@@ -277,7 +274,8 @@ class StepHooks:
             with self._running(share, training=True), self._step.unchanged_if_empty(self._state_of_training()):
                 kinds = self._step.loss_kinds
                 kept = kept_state.agreed([*kinds.kept_means.values()], [*kinds.kept_sums.values()], self._step.weight)
-                with noise.naming_layers(self._model, self._drawing), kept, self.gradients.at_tapes():
+                sums = batch_sums.in_own_step(self._model, "train_step", self._step, kinds.own_by_sums.get("train_step"))
+                with noise.naming_layers(self._model, self._drawing), kept, sums, self.gradients.at_tapes():
                     logs = original(batch)
                 logs = self._metrics.reduced_logs(logs)
                 if self.autotune is not None and not self.autotune.finished and context.graph() is not None:
@@ -301,7 +299,10 @@ class StepHooks:
             ((batch, share),) = self._unpacked(element)
             variables = adapter.metric_variables(self._model)
             with self._running(share, training=False), self._step.unchanged_if_empty(variables):
-                return self._metrics.reduced_logs(original(batch))
+                sums = self._step.loss_kinds.own_by_sums.get("test_step")
+                with batch_sums.in_own_step(self._model, "test_step", self._step, sums):
+                    logs = original(batch)
+                return self._metrics.reduced_logs(logs)
 
         return test_step
 

@@ -20,7 +20,7 @@ from tarantella.keras.trial.state import losses_of
 from tarantella.keras.trial.trial_step import TrialStep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tarantella.keras.step.losses import LossKinds
     from tarantella.keras.trial.parts import Parts
@@ -52,15 +52,19 @@ class BySums:
         added = {step for (step, _, _), (kind, _) in found.added.items() if kind == coupled}
         if adapter.is_jit_compiled(self._model):
             added = set()
-        owns_loss = adapter.has_own(self._model, "compute_loss")
-        own = [s for s in steps if owns_loss and not adapter.has_own(self._model, s) and s in found.steps]
-        own = own if any(found.steps[step]["gradients"] == coupled for step in own) else []
+        own = [step for step in steps if step in found.steps]
+        if all(found.steps[step]["gradients"] != coupled for step in own) or self._is_compiled_step(own):
+            own = []
         return [*losses, *(("added", step, 0) for step in sorted(added)), *(("own", step, 0) for step in sorted(own))]
+
+    def _is_compiled_step(self, steps: Sequence[str]) -> bool:
+        """Whether XLA compiles a step in whose own sums ranks would meet."""
+        return adapter.is_jit_compiled(self._model) and any(adapter.has_own(self._model, step) for step in steps)
 
     def try_out(self, subject: Subject, parts: Parts) -> list[tuple[str, tuple[str, ...]]] | None:
         """How each of its sums may be made of those of the parts: the operation and names of places; None if it is not."""
         what, step, place = subject
-        self._sums[subject] = sums = BatchSums(self._name(subject))
+        self._sums[subject] = sums = BatchSums(self._name(subject), self._method(subject))
         registry, key = self._registry(subject)
         registry[key] = sums
         try:
@@ -94,7 +98,12 @@ class BySums:
     def _name(self, subject: Subject) -> str:
         if subject[0] == "loss":
             return compiled_losses.described(self._model, losses_of(self._model)[subject[2]])
-        return "the model, whose layers add losses by add_loss," if subject[0] == "added" else "compute_loss"
+        return "the model, whose layers add losses by add_loss," if subject[0] == "added" else self._method(subject)
+
+    def _method(self, subject: Subject) -> str:
+        """The method of the model in which it takes its sums; empty for a loss."""
+        of_step = subject[1] if adapter.has_own(self._model, subject[1]) else "compute_loss"
+        return {"loss": "", "added": "call"}.get(subject[0], of_step)
 
     def _registry(self, subject: Subject) -> tuple[dict[Any, BatchSums], Any]:
         what, step, place = subject

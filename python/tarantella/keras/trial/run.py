@@ -10,7 +10,7 @@ a batch is made of those of its parts, its gradients are made of theirs as well.
 from __future__ import annotations
 
 import functools
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tarantella.keras.step.losses import LossKinds
-    from tarantella.keras.step.patch import Attribute
 
 
 def run_step(
@@ -52,9 +51,9 @@ def run_step(
     """
     record = Record()
     with (
-        patched(lambda: _sums_of_batch(model, name, step)),
-        patched(lambda: [*recorders(model, record, step), *neutral(model)]),
         step.computing(weight, of_whole),
+        _sums_of_batch(model, name, step),
+        patched(lambda: [*recorders(model, record, step), *neutral(model)]),
         in_tapes(record),
     ):
         logs = getattr(model, name)(batch)
@@ -70,12 +69,17 @@ def run_step(
     return record
 
 
-def _sums_of_batch(model: Any, name: str, step: TrialStep) -> Iterator[Attribute]:
-    """The methods of the model in which sums are those of the whole batch."""
-    kinds, training = step.loss_kinds, name == "train_step"
-    for method, sums in (("compute_loss", kinds.own_by_sums.get(name)), ("call", kinds.added_by_sums.get(training))):
-        if sums is not None:
-            yield from batch_sums.hooks(model, method, functools.partial(_itself, sums), step)
+@contextmanager
+def _sums_of_batch(model: Any, name: str, step: TrialStep) -> Iterator[None]:
+    """The context in which sums are those of the whole batch, where the step, its loss or its layers need them."""
+    kinds = step.loss_kinds
+    own, added = kinds.own_by_sums.get(name), kinds.added_by_sums.get(name == "train_step")
+    methods = [sums for sums in (own, added) if sums is not None and sums.method != name]
+    attributes = [
+        hook for sums in methods for hook in batch_sums.hooks(model, sums.method, functools.partial(_itself, sums), step)
+    ]
+    with patched(lambda: attributes), batch_sums.in_own_step(model, name, step, own):
+        yield
 
 
 def _itself(value: Any) -> Any:
