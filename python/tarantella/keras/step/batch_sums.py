@@ -55,7 +55,7 @@ class PartOfBatch(Protocol):
         """Gives the factor with which the gradients of these samples are added to those of the others."""
 
     def divisor_of_all(self, divisor: tf.Tensor) -> tf.Tensor:
-        """The sum over the batch's parts of a number."""
+        """The sum over the batch's parts of a number, such as what the loss of each divides by."""
 
     def counts_alone(self) -> bool:
         """Whether these samples are a batch of their own."""

@@ -9,22 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tarantella.keras import adapter
-from tarantella.keras.lengths.agreement import WholeBatch
 from tarantella.keras.step.batch_sums import BatchSums
-from tarantella.keras.trial import added_losses, compiled_losses
+from tarantella.keras.trial import losses
 from tarantella.keras.trial.comparison import Kind
-from tarantella.keras.trial.in_tapes import values_in
 from tarantella.keras.trial.own_step import OwnStep
-from tarantella.keras.trial.run import run_step
+from tarantella.keras.trial.run import Runs
 from tarantella.keras.trial.state import losses_of
-from tarantella.keras.trial.trial_step import TrialStep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from tarantella.keras.step.losses import LossKinds
     from tarantella.keras.trial.parts import Parts
-    from tarantella.keras.trial.record import Record
+    from tarantella.keras.trial.run import Tried
     from tarantella.keras.trial.verdict import Findings
 
 Subject = tuple[str, str, int]
@@ -34,13 +30,11 @@ Subject = tuple[str, str, int]
 class BySums:
     """The trial of some subjects.
 
-    Args:
-        kinds: where steps look for what is made of sums.
-        restore: gives what runs changed its values from before.
+    Steps look into the model's `LossKinds` for what is made of sums.
     """
 
-    def __init__(self, model: Any, kinds: LossKinds, restore: Callable[[], None]) -> None:
-        self._model, self._kinds, self._restore = model, kinds, restore
+    def __init__(self, tried: Tried) -> None:
+        self._tried, self._model, self._kinds = tried, tried.model, tried.kinds
         self._sums: dict[Subject, BatchSums] = {}
 
     def subjects(self, found: Findings) -> list[Subject]:
@@ -69,15 +63,15 @@ class BySums:
         registry[key] = sums
         try:
             if what == "own":
-                finding = OwnStep(self._model, step, parts, self._kinds, False, self._restore).finding()
+                finding = OwnStep(self._tried, step, parts, False).finding()
                 found = [*finding.updates.values(), *finding.logs.values(), finding.gradients]
             else:
-                whole, records = self._records(step, parts)
+                whole, records = Runs(self._tried, step, spreads=False).of(parts)
                 if what == "loss":
-                    of_loss = compiled_losses.kinds([losses_of(self._model)[place]], parts, whole, records, lambda: whole)
+                    of_loss = losses.compiled_kinds([losses_of(self._model)[place]], parts, whole, records, lambda: whole)
                     found = [kind for kind, _ in of_loss.values()]
                 else:
-                    found = [kind for kind, _ in added_losses.kinds(parts, whole, records).values()]
+                    found = [kind for kind, _ in losses.added_kinds(parts, whole, records).values()]
         except Exception:  # whatever it refuses, it stays coupled, and that is said
             return None
         finally:
@@ -97,7 +91,7 @@ class BySums:
 
     def _name(self, subject: Subject) -> str:
         if subject[0] == "loss":
-            return compiled_losses.described(self._model, losses_of(self._model)[subject[2]])
+            return losses.described(self._model, losses_of(self._model)[subject[2]])
         return "the model, whose layers add losses by add_loss," if subject[0] == "added" else self._method(subject)
 
     def _method(self, subject: Subject) -> str:
@@ -110,15 +104,6 @@ class BySums:
         if what == "loss":
             return self._kinds.by_sums, id(losses_of(self._model)[place])
         return (self._kinds.added_by_sums, step == "train_step") if what == "added" else (self._kinds.own_by_sums, step)
-
-    def _records(self, step: str, parts: Parts) -> tuple[Record, list[Record]]:
-        trial_step, lengths, divisors, records = TrialStep(self._kinds, spreads=False), WholeBatch(), None, []
-        for batch, weight in zip((parts.whole, *parts.parts), (1.0, *parts.weights), strict=True):
-            self._restore()
-            with lengths.run():
-                records.append(run_step(self._model, step, batch, trial_step, weight, values_in, divisors))
-            divisors = records[0].divisors
-        return records[0], records[1:]
 
 
 def common_places(of_ranks: list[Any]) -> list[tuple[str, tuple[str, ...]]] | None:

@@ -16,7 +16,7 @@ from tarantella.keras.trial.comparison import Kind, NotComparable
 from tarantella.keras.trial.neutral import neutral
 from tarantella.keras.trial.parts import parts_of
 from tarantella.keras.trial.record import Record
-from tarantella.keras.trial.run import Runs
+from tarantella.keras.trial.run import Runs, Tried
 from tarantella.keras.trial.state import leaving_no_trace
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 class _Calls(Runs):
     """Runs of a call, whose lengths are those of the samples at hand: ranks do not agree on them in a loop."""
 
-    def __init__(self, model: Any, call: Callable[[Any], Any], spec: Any, restore: Callable[[], None]) -> None:
-        super().__init__(model, "call", spec, LossKinds(), restore)
+    def __init__(self, tried: Tried, call: Callable[[Any], Any], spec: Any) -> None:
+        super().__init__(tried, "call", spec)
         self._call = call
 
-    def _computed(self, batch: Any, weight: Any, of_whole: Any) -> Record:
-        with patched(lambda: neutral(self._model)):
+    def _computed(self, batch: Any, weight: Any, of_whole: Any, whole: Record | None) -> Record:
+        with patched(lambda: neutral(self._tried.model)):
             return Record(outputs=[self._call(batch)])
 
 
@@ -54,10 +54,9 @@ def coupling(model: Any, call: Callable[[Any], Any], tensors: Sequence[Any], spe
     with leaving_no_trace(variables) as restore:
 
         def new_runs() -> _Calls:
-            return _Calls(model, call, None if spec is None else list(spec), restore)
+            return _Calls(Tried(model, LossKinds(), restore), call, None if spec is None else list(spec))
 
         runs = new_runs()
-        whole = runs.whole(parts.whole)
-        of_parts = [runs.part(part, weight, whole) for part, weight in zip(parts.parts, parts.weights, strict=True)]
+        whole, of_parts = runs.of(parts)
         kind, apart = outputs.kind_of(parts, whole, of_parts, lambda: runs.whole(parts.whole))
         return outputs.sentence(model, parts, apart, "a training loop", new_runs) if kind is Kind.COUPLED else ""

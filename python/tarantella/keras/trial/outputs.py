@@ -14,7 +14,7 @@ import tensorflow as tf
 from tarantella.keras import adapter
 from tarantella.keras.step.patch import patched
 from tarantella.keras.trial.comparison import TOLERANCE, Kind, NotComparable, difference_of_rows
-from tarantella.keras.trial.record import recorded_call
+from tarantella.keras.trial.record import recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -90,15 +90,17 @@ def _where(model: Any, parts: Parts, new_runs: Callable[[], Runs]) -> str:
     def note(layer: Any) -> Callable[[Any], None]:
         return lambda outputs: noted.append((layer, tf.nest.flatten(outputs)))
 
+    def noted_in_run() -> list[tuple[Any, Any]]:
+        found = noted.copy()
+        noted.clear()
+        return found
+
     layers = adapter.layers_with_calls(model)
-    with patched(lambda: [(layer, "call", recorded_call(layer, note(layer))) for layer in layers if layer is not model]):
+    with patched(lambda: [(layer, "call", recorded(layer.call, result=note(layer))) for layer in layers if layer is not model]):
         runs = new_runs()
-        runs.also = lambda: noted
-        records: list[Record] = []
-        for batch, weight in zip((parts.whole, *parts.parts), (1.0, *parts.weights), strict=True):
-            noted.clear()
-            records.append(runs.whole(batch) if not records else runs.part(batch, weight, records[0]))
-    whole, *of_parts = (record.also for record in records)
+        runs.also = noted_in_run
+        of_whole, records = runs.of(parts)
+    whole, *of_parts = (record.also for record in (of_whole, *records))
     calls = [Counter(id(layer) for layer, _ in record) for record in (whole, *of_parts)]
     for layer, outputs in whole:
         if any(of_record[id(layer)] != 1 for of_record in calls):

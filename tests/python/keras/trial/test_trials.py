@@ -49,7 +49,11 @@ def same_as_serial(of_ranks, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["reduce_sum", "tensordot", "vector in a step", "sum in a step", "sum in compute_loss", "mean in a step"]
+    "name",
+    [
+        *("reduce_sum", "tensordot", "vector in a step", "sum in a step", "sum in compute_loss", "ratio in a step"),
+        "mean in a step",
+    ],
 )
 def test_a_sum_is_summed(found, name):
     same_as_serial(found["summed"], name)

@@ -61,6 +61,7 @@ def summed() -> dict[str, Any]:
         "vector in a step": both(squares, kind=OwnStep),
         "sum in a step": both(reduce_sum, kind=OwnStep, eagerly=False),
         "sum in compute_loss": both(reduce_sum, kind=OwnLoss),
+        "ratio in a step": both(ratio, kind=OwnStep),
         "mean in a step": both(rmse_of_each, kind=OwnStep),
     }
 
@@ -71,7 +72,7 @@ def rmse_of_each(wanted: Any, found: Any) -> Any:
 
 @check
 def refused() -> dict[str, Any]:
-    steps = {"step": (ratio, OwnStep), "compute_loss": (largest, OwnLoss), "shuffled": (shuffled, OwnStep)}
+    steps = {"step": (largest, OwnStep), "compute_loss": (largest, OwnLoss), "shuffled": (shuffled, OwnStep)}
     found = {name: raised(trained, *what) for name, what in steps.items()}
     return {**found, "across_ranks": raised(trained, largest, OwnLoss, across_ranks=True)}
 
