@@ -17,7 +17,7 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.data import rows as rows_of_batch
 from tarantella.keras.reduction import rows as rows_of_ranks
-from tarantella.keras.step import batch_sums
+from tarantella.keras.step import batch_sums, noise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -81,7 +81,8 @@ def across_ranks(loss: Any, step: LossStep) -> Callable[..., tf.Tensor]:
                 return loss(y_true, y_pred, sample_weight)
         total = step.total() if id(loss) in step.loss_kinds.gathered else None
         if total is not None:
-            return loss(*(of_all_ranks(tensors, total) for tensors in (y_true, y_pred, sample_weight)))
+            with noise.noise_of_batch():
+                return loss(*(of_all_ranks(tensors, total) for tensors in (y_true, y_pred, sample_weight)))
         value, divisor = adapter.loss_and_divisor(loss, y_true, y_pred, sample_weight)
         if divisor is adapter.ALL_ELEMENTS and id(loss) in step.loss_kinds.summed:
             divisor = adapter.NO_DIVISOR

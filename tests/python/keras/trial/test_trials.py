@@ -100,7 +100,7 @@ def test_a_model_whose_output_couples_samples_is_refused(keras3):
             assert "accept_approximate=True" in text
 
 
-@pytest.mark.parametrize("name", ["largest", "median", "contrastive"])
+@pytest.mark.parametrize("name", ["largest", "median", "contrastive", "paired"])
 def test_a_loss_that_couples_samples_is_gathered(found, name):
     gathered(found["gathered_by_itself"], name)
 

@@ -38,6 +38,7 @@ from trial_models import (
     median,
     noisy,
     noisy_sum,
+    paired,
     plain,
     ratio,
     reduce_sum,
@@ -80,7 +81,7 @@ def refused() -> dict[str, Any]:
 @check
 def gathered_by_itself() -> dict[str, Any]:
     """Losses that couple samples are those of one device, with a warning each."""
-    losses = {"largest": largest, "median": median, "contrastive": contrastive}
+    losses = {"largest": largest, "median": median, "contrastive": contrastive, "paired": paired}
     found: dict[str, Any] = {}
     for name, loss in losses.items():
         messages.clear()
