@@ -58,7 +58,7 @@ class BySums:
     def try_out(self, subject: Subject, parts: Parts) -> list[tuple[str, tuple[str, ...]]] | None:
         """How each of its sums may be made of those of the parts: the operation and names of places; None if it is not."""
         what, step, place = subject
-        self._sums[subject] = sums = BatchSums(self._name(subject), self._method(subject))
+        self._sums[subject] = sums = BatchSums(self.described(subject), self._method(subject))
         registry, key = self._registry(subject)
         registry[key] = sums
         try:
@@ -87,12 +87,9 @@ class BySums:
 
     def described(self, subject: Subject) -> str:
         """The subject of a sentence."""
-        return {"added": "what layers add by add_loss"}.get(subject[0], self._name(subject))
-
-    def _name(self, subject: Subject) -> str:
         if subject[0] == "loss":
             return losses.described(self._model, losses_of(self._model)[subject[2]])
-        return "the model, whose layers add losses by add_loss," if subject[0] == "added" else self._method(subject)
+        return "what layers add by add_loss" if subject[0] == "added" else self._method(subject)
 
     def _method(self, subject: Subject) -> str:
         """The method of the model in which it takes its sums; empty for a loss."""

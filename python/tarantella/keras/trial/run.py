@@ -1,7 +1,8 @@
 """Runs of a model's step on a few samples, and what they gave, without an update.
 
-A step of Keras' own is traced once, as for data of the dataset's shapes: what depends on a length that is not known before the
-data is there shows in a graph alone. Steps of the user's own, legacy Keras and models with ``run_eagerly=True`` run eagerly.
+What depends on a length that is not known before the data is there shows in a graph alone. So a step of Keras' own is traced
+once, as for data of the dataset's shapes, if such a length is not known. All else runs eagerly, which takes half the time, and
+so do steps of the user's own, legacy Keras, and models with ``run_eagerly=True``.
 
 The gradients take most of a step's time. So a run can look at the values that the step differentiates instead: how the value of
 a batch is made of those of its parts, its gradients are made of theirs as well.
@@ -107,7 +108,7 @@ class Runs:
         self._step, self._lengths = TrialStep(tried.kinds, spreads), WholeBatch()
         self.also: Callable[[], list[tuple[Any, Any]]] = list
         """Gives what else was noted in a run: the outputs of layers."""
-        is_eager = spec is None or adapter.runs_eagerly(tried.model)
+        is_eager = spec is None or adapter.runs_eagerly(tried.model) or _is_same_eagerly(tried.model, spec)
         self._spec = None if is_eager else tf.nest.map_structure(any_batch_size, spec)
         self._traces: dict[bool, tuple[Any, list[Record]]] = {}
 
@@ -171,6 +172,12 @@ class Runs:
     def _computed(self, batch: Any, weight: Any, of_whole: Any, whole: Record | None) -> Record:
         with self._lengths.run(), self._step.computing(weight, of_whole):
             return _run_step(self._tried, self._name, batch, self._step, lambda record: self._in_tapes(record, whole))
+
+
+def _is_same_eagerly(model: Any, spec: Any) -> bool:
+    """Whether all lengths are known, and the model has no layer that runs step by step, which takes long eagerly."""
+    known = (isinstance(one, tf.TensorSpec) and one.shape.rank and None not in one.shape[1:] for one in _tensors(spec))
+    return all(known) and not any(isinstance(layer, adapter.keras.layers.RNN) for layer in adapter.layers_of(model))
 
 
 def first_line(error: Exception) -> str:
