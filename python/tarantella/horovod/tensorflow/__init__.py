@@ -64,6 +64,7 @@ from tarantella.horovod.tensorflow.optimizer import DistributedOptimizer, Partia
 from tarantella.horovod.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
 from tarantella.horovod.tensorflow.util import _executing_eagerly as _executing_eagerly
 from tarantella.keras import adapter as _adapter
+from tarantella.keras.loops import models as _models
 
 __all__ = [
     "Adasum", "Average", "BroadcastGlobalVariablesHook", "Compression", "DistributedGradientTape", "DistributedOptimizer",
@@ -82,3 +83,4 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     """Joins the job. Collective. As `basics.init`. From then on scripts for Keras before 3 run."""
     _adapter.accept_old_spellings()
     _basics.init(comm, process_sets)
+    _models.install()

@@ -12,7 +12,7 @@ from tarantella.horovod.tensorflow.compression import Compression
 from tarantella.horovod.tensorflow.errors import as_horovod
 from tarantella.horovod.tensorflow.gradients import Choices, HorovodReduction
 from tarantella.keras import adapter
-from tarantella.keras.loops import guard
+from tarantella.keras.loops import guard, models
 from tarantella.keras.loops import reducers as loops
 from tarantella.keras.reduction import gradients, ops
 
@@ -68,6 +68,7 @@ class _Tape:
     def _reduced(self, grads: list[Any], sources: list[Any]) -> list[Any]:
         if all(adapter.is_variable(source) for source in sources):
             guard.note_reduced(sources)
+            models.try_out(sources)
             return loops.mark(HorovodReduction(self._choices).reduce_gradients(grads, sources))
         choices = self._choices
         if not choices.is_member():

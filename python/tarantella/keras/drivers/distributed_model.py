@@ -134,16 +134,15 @@ class DistributedModel:
         """The hooks, which are made if there are none."""
         if self.hooks is None:
             refuse_stateful_layers(self.keras_model)
-            observe = functools.partial(fingerprint.record_gradients, self.keras_model)
-            if self.shards is None:
-                self.hooks = create_hooks(self.keras_model, *self.options[:3], observe)
-            else:
-                self.hooks = ReproducibleHooks(self.keras_model, self.shards, self.options.fusion_threshold, observe)
-            self.sharding = None
+            observe, sharding = functools.partial(fingerprint.record_gradients, self.keras_model), None
             if self.options.shard_optimizer and runtime.get_size() > 1:
-                self.sharding = ShardedOptimizers(self.keras_model, self.hooks.reproducible)
-                self.hooks.gradients.owners_of = self.sharding.owners_of
-            self.hooks.sharding = self.sharding
+                sharding = ShardedOptimizers(self.keras_model, self.shards is not None)
+            if self.shards is None:
+                self.hooks = create_hooks(self.keras_model, *self.options[:3], observe, sharding)
+            else:
+                threshold = self.options.fusion_threshold
+                self.hooks = ReproducibleHooks(self.keras_model, self.shards, threshold, observe, sharding=sharding)
+            self.sharding = sharding
             self.trials = self._new_trials(self.hooks)
         return self.hooks
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.errors import TarantellaError, UnsupportedError
 from tarantella.keras import adapter, context
-from tarantella.keras.loops import reducers
+from tarantella.keras.loops import models, reducers
 from tarantella.keras.loops.passes import Passes
 from tarantella.keras.loops.reducers import LoopReduction
 from tarantella.keras.reduction import ops
@@ -68,6 +68,7 @@ def distribute(optimizer: Any, reduction: Callable[[Any, Any], LoopReduction], p
         reduction: how those of one call are reduced, by its ``weight`` and ``samples``.
         passes: for legacy Keras: so many calls add up their gradients, and the last applies their mean.
     """
+    models.install()
     _Methods(optimizer, reduction, passes).install()
 
 
@@ -122,6 +123,7 @@ class _Methods:
             )
         grads = list(grads)
         reducers.refuse_reduced(grads)
+        models.try_out(list(trainable_variables or adapter.variables_of_optimizer(self._optimizer)))
         self._reduction = self._make_reduction(self._given.get("weight", weight), self._given.get("samples", samples))
         try:
             with ops.translated_errors():

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
 from tarantella.keras import context
-from tarantella.keras.loops import guard, reducers
+from tarantella.keras.loops import guard, models, reducers
 from tarantella.keras.loops.reducers import LoopReduction
 from tarantella.keras.reduction import gradients, ops, weights
 
@@ -36,6 +36,7 @@ class DistributedGradientTape:
         if not isinstance(tape, tf.GradientTape):
             raise TypeError(f"tnt.DistributedGradientTape needs a tf.GradientTape, not {type(tape).__name__}")
         self._tape = tape
+        models.install()
 
     def __enter__(self) -> DistributedGradientTape:
         self._tape.__enter__()
@@ -88,6 +89,7 @@ class DistributedGradientTape:
                 raise ValueError("inside tnt.no_sync nothing is weighted: give weight or samples where gradients are reduced")
             return grads
         guard.note_reduced(variables)
+        models.try_out(variables)
         with ops.translated_errors():
             reduced = reduction.reduce_gradients(gradients.flatten_up_to(sources, grads), variables)
         return tf.nest.pack_sequence_as(sources, reducers.mark(reduced))

@@ -36,10 +36,8 @@ class ShardedGradients(GradientReduction):
 
     _step: ShardedStep
 
-    def __init__(
-        self, model: Any, reducers: ReducerRegistry, step: ShardedStep, observe: Callable[[list[Any], list[Any]], None]
-    ) -> None:
-        super().__init__(model, reducers, step, observe)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self.forget_batch()
 
     def forget_batch(self) -> None:

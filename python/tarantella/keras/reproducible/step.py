@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tarantella.keras.lengths.decision import Combination
+    from tarantella.keras.step.hooks import Sharding
     from tarantella.keras.step.patch import Attribute
 
 Shards = list[tuple[Any, split.Share]]
@@ -46,6 +47,7 @@ class ReproducibleHooks(StepHooks):
     Args:
         observe_gradients: is given the reduced gradients and their variables, as the optimizer gets them.
         division: of each batch; None: each rank takes some of the shards.
+        sharding: spreads the state of the model's optimizers over ranks, if it is given.
     """
 
     reproducible = True  # so an optimizer accumulates reduced gradients: sums over steps, then ranks, would be another tree
@@ -60,14 +62,16 @@ class ReproducibleHooks(StepHooks):
         fusion_threshold: float | None,
         observe_gradients: Callable[[list[Any], list[Any]], None],
         division: split.Division | None = None,
+        sharding: Sharding | None = None,
     ) -> None:
         options.check_model(model, shards, runtime.get_size() if division is None else 1)
         self._division = division or split.Division.among(runtime.get_size(), runtime.get_rank(), shards)
         adapter.add_seed_generators(model)
         reducers = ReducerRegistry(optimizer_names(model), WIRE_OWN, None, fusion_threshold, tree=True)
         step = ShardedStep()
-        of_shards = ShardedGradients(model, reducers, step, observe_gradients), ShardedMetrics(model, reducers, step)
-        super().__init__(model, reducers, step, *of_shards)
+        owners_of = None if sharding is None else sharding.owners_of
+        of_shards = ShardedGradients(model, reducers, step, observe_gradients, owners_of), ShardedMetrics(model, reducers, step)
+        super().__init__(model, reducers, step, *of_shards, sharding)
         self._lengths_of_batch = ShardedLengths()
         self._needs_lengths = False  # whether a layer asked for a length that only all shards together tell
         self._needs_divisors = False  # whether a loss asked for such a number

@@ -12,7 +12,7 @@ which a sum over a model's weights is as well. A loss that couples samples in an
 from __future__ import annotations
 
 import functools
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,10 +23,12 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.adapter.reductions import reductions_replaced
 from tarantella.keras.reduction import collectives
-from tarantella.keras.step.patch import Patch
+from tarantella.keras.step import tapes
+from tarantella.keras.step.patch import patched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from tarantella.keras.step.patch import Attribute
 
@@ -53,7 +55,7 @@ class PartOfBatch(Protocol):
         """Gives the factor with which the gradients of these samples are added to those of the others."""
 
     def divisor_of_all(self, divisor: tf.Tensor) -> tf.Tensor:
-        """The sum over the batch's parts of a number."""
+        """The sum over the batch's parts of a number, such as what the loss of each divides by."""
 
     def counts_alone(self) -> bool:
         """Whether these samples are a batch of their own."""
@@ -71,9 +73,14 @@ class BatchSums:
     """The sums and means along the first axis in one computation.
 
     Before `settle` the computation is tried, eagerly: of a whole batch, then of its parts. Afterwards it runs on ranks.
+
+    Args:
+        what: the computation, as the subject of a sentence.
+        method: the method of a model that makes it; empty if it is a loss.
     """
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, method: str = "") -> None:
+        self.method = method
         self._what = what
         self._runs: list[_Run] = []
         self._places: list[tuple[str, Place]] | None = None
@@ -132,13 +139,23 @@ class BatchSums:
         if self._places is not None and next(number) != len(self._places):
             raise self._changed()
 
-    def kept_apart(self, model: Any) -> Iterator[Attribute]:
-        """The methods of the model's metrics and of BatchNormalization, whose sums stay those of the rank's samples here.
+    @contextmanager
+    def inside(self, model: Any, step: PartOfBatch) -> Iterator[None]:
+        """The context `over_ranks` of a method of the model.
 
-        Others bring the sums of metrics together after the last batch, and decide about those of BatchNormalization.
+        Some sums stay those of the rank's samples: in metrics, which others bring together after the last batch; in
+        BatchNormalization, about which others decide; and what gradients and optimizers add up.
         """
+        at_tapes = tapes.replaced(lambda own, *_: self._apart(own)())
+        with self.over_ranks(step), patched(lambda: self._kept_apart(model)), at_tapes:
+            yield
+
+    def _kept_apart(self, model: Any) -> Iterator[Attribute]:
         for metric in model.metrics:
             yield metric, "update_state", self._apart(metric.update_state)
+        for optimizer in adapter.held_optimizers(model):
+            hook = adapter.optimizer_hook()
+            yield optimizer, hook, self._apart(getattr(optimizer, hook))
         for layer in adapter.layers_of(model):
             if isinstance(layer, adapter.keras.layers.BatchNormalization):
                 yield layer, "call", self._apart(layer.call)
@@ -246,6 +263,11 @@ def _summed(x: tf.Tensor, step: PartOfBatch, weighted: bool) -> tf.Tensor:
 # ------------------------------------------------------------------------------------------- a method of the user's own
 
 
+def in_own_step(model: Any, name: str, step: PartOfBatch, sums: BatchSums | None) -> AbstractContextManager[None]:
+    """The context of a step of this name, in which sums are those of all ranks if the step itself takes them."""
+    return nullcontext() if sums is None or sums.method != name else sums.inside(model, step)
+
+
 def hooks(model: Any, method: str, choose: Callable[[], BatchSums | None], step: PartOfBatch) -> Iterator[Attribute]:
     """The method of the model, ``"compute_loss"`` or ``"call"``, with sums over all ranks.
 
@@ -256,14 +278,7 @@ def hooks(model: Any, method: str, choose: Callable[[], BatchSums | None], step:
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def over_ranks(*args: Any, **kwargs: Any) -> Any:
         sums = choose()
-        if sums is None:
+        with nullcontext() if sums is None else sums.inside(model, step):
             return original(*args, **kwargs)
-        apart = Patch(list(sums.kept_apart(model)))
-        with sums.over_ranks(step):
-            apart.apply()
-            try:
-                return original(*args, **kwargs)
-            finally:
-                apart.revert()
 
     yield model, method, over_ranks

@@ -25,19 +25,22 @@ class GradientReduction:
 
     Args:
         observe: is given the reduced gradients and their variables, as the optimizer gets them.
-
-    Attributes:
-        owners_of: gives, for variables, the ranks that need their reduced gradients in the optimizer; empty: all ranks do.
+        owners_of: gives, for variables, the ranks that need their reduced gradients in the optimizer; empty, or None: all do.
     """
 
     def __init__(
-        self, model: Any, reducers: ReducerRegistry, step: CurrentStep, observe: Callable[[list[Any], list[Any]], None]
+        self,
+        model: Any,
+        reducers: ReducerRegistry,
+        step: CurrentStep,
+        observe: Callable[[list[Any], list[Any]], None],
+        owners_of: Callable[[Sequence[Any]], Sequence[int]] | None = None,
     ) -> None:
         self._model = model
         self._reducers = reducers
         self._step = step
         self._observe = observe
-        self.owners_of: Callable[[Sequence[Any]], Sequence[int]] = lambda _: ()
+        self.owners_of = owners_of or (lambda _: ())
         self._weighted_in: Any = None  # the share of the step whose loss was weighted before its gradients were computed
         self._may_skip = False  # whether a step that was traced or run skips its update if a gradient is not finite
 
@@ -61,7 +64,8 @@ class GradientReduction:
         return tapes.reduced(self._reduced_at_tape)
 
     def _reduced_at_tape(self, grads: list[Any], variables: list[Any]) -> list[Any]:
-        return gradients.reduce(grads, variables, self.weight(), self._reducers, keeps_rows=self._keeps_rows())
+        """The step may compute with each row of a sparse gradient, as a norm does."""
+        return gradients.reduce(grads, variables, self.weight(), self._reducers, keeps_rows=True)
 
     def _keeps_rows(self) -> bool:
         """Whether an optimizer of the model computes with each row of a sparse gradient, as often as it occurs in the batch."""

@@ -45,6 +45,9 @@ class Sharding(Protocol):
     def hooks(self, optimizer: Any, hooks: Sequence[Attribute]) -> list[Attribute]:
         """All hooks of an optimizer, given those by which it gets reduced gradients."""
 
+    def owners_of(self, variables: Sequence[Any]) -> Sequence[int]:
+        """For variables, the ranks that need their reduced gradients in the optimizer; empty: all ranks do."""
+
     def served(self) -> AbstractContextManager[None]:
         """The context in which the master may read the state of other ranks, which answer."""
 
@@ -52,12 +55,15 @@ class Sharding(Protocol):
 class StepHooks:
     """The distributed training and test steps of one compiled model.
 
-    Attributes:
+    Args:
         reducers: all reducers of the model.
+        step: the step that runs.
         gradients: reduces the gradients of its steps.
-        loss_kinds: how losses and gradients are made of those of a batch's parts, which trials find out.
+        metrics: brings its metrics together.
         sharding: spreads the state of the model's optimizers over ranks; None if each rank holds all of it.
-        held_state: the variables in a checkpoint, if each rank holds some of the model's only (`PipelineState`); else None.
+
+    Attributes:
+        loss_kinds: how losses and gradients are made of those of a batch's parts, which trials find out.
         autotune: tries fusion thresholds while `fit` trains; None if it is not asked for.
         weights_synchronised: whether all ranks have been given rank 0's weights and optimizer state.
         has_local_state: whether single steps left state on each rank that the end of an epoch would bring together.
@@ -67,25 +73,31 @@ class StepHooks:
     """
 
     holds_all_weights = True  # whether each rank does, not a part of them
+    held_state: Any = None  # the variables in a checkpoint, if each rank holds some of the model's only (`PipelineState`)
     reproducible = False  # whether all ranks have the same state after each step, whatever their number
 
     def __init__(
-        self, model: Any, reducers: ReducerRegistry, step: CurrentStep, gradients: GradientReduction, metrics: MetricReduction
+        self,
+        model: Any,
+        reducers: ReducerRegistry,
+        step: CurrentStep,
+        gradients: GradientReduction,
+        metrics: MetricReduction,
+        sharding: Sharding | None = None,
     ) -> None:
         self.reducers = reducers
         self.gradients = gradients
         self.loss_kinds = step.loss_kinds
-        self.added_losses = AddedLosses(model, step.loss_kinds)
-        self.sharding: Sharding | None = None
-        self.held_state: Any = None
         self.autotune: Autotune | None = None
         self.weights_synchronised = False
         self.has_local_state = False
         self.validation: Callable[..., Any] | None = None
         self.distributed = True
+        self._added_losses = AddedLosses(model, step.loss_kinds)
         self._model = model
         self._step = step
         self._metrics = metrics
+        self._sharding = sharding
         self._prepared = False
         self._patch: Patch | None = None  # while hooks are installed
         self._is_single_batch = False
@@ -130,7 +142,7 @@ class StepHooks:
     @property
     def served(self) -> Callable[[], AbstractContextManager[None]] | None:
         """Gives the context in which the other ranks answer callbacks of the master; None if it holds all that these need."""
-        return None if self.sharding is None else self.sharding.served
+        return None if self._sharding is None else self._sharding.served
 
     # -------------------------------------------------------------------------------------------- installation
 
@@ -159,7 +171,7 @@ class StepHooks:
             (model, "predict_step", self._predict_step(model.predict_step)),
             *self._metrics.hooks(),
             *normalization.hooks(model),
-            *self.added_losses.hooks(self._step),
+            *self._added_losses.hooks(self._step),
             *self._hooks_of_own_loss(),
             *adapter.loss_hooks(model, lambda loss: losses.across_ranks(loss, self._step)),
             *(hook for optimizer in adapter.held_optimizers(model) for hook in self._optimizer_hooks(optimizer)),
@@ -167,13 +179,10 @@ class StepHooks:
         ]
 
     def _hooks_of_own_loss(self) -> Iterator[Attribute]:
-        kinds, step = self._step.loss_kinds, self._step
-        if kinds.own_by_sums:
+        sums, step = self._step.loss_kinds.own_by_sums, self._step
+        if any(one.method == "compute_loss" for one in sums.values()):
             yield from batch_sums.hooks(
-                self._model,
-                "compute_loss",
-                lambda: kinds.own_by_sums.get("train_step" if step.is_training else "test_step"),
-                step,
+                self._model, "compute_loss", lambda: sums.get("train_step" if step.is_training else "test_step"), step
             )
 
     def _optimizer_hooks(self, optimizer: Any) -> list[Attribute]:
@@ -182,7 +191,7 @@ class StepHooks:
         if scales and not self.reproducible and adapter.held_optimizers(self._model) == [optimizer]:
             name = adapter.scale_hook()  # with several optimizers, nobody knows for which of them a loss was scaled
             hooks.append((optimizer, name, self.gradients.with_weighted_loss(getattr(optimizer, name))))
-        return hooks if self.sharding is None else self.sharding.hooks(optimizer, hooks)
+        return hooks if self._sharding is None else self._sharding.hooks(optimizer, hooks)
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
@@ -258,7 +267,7 @@ class StepHooks:
     def _running(self, share: split.Share, training: bool) -> Iterator[None]:
         """In this context the model computes its share of a batch."""
         self._metrics.begin_step()
-        self.added_losses.begin_step()
+        self._added_losses.begin_step()
         compiled = nullcontext() if self._compiled is None else self._compiled.step(training)
         with self._step.running(share, training), compiled, self.noise(), self._lengths(share):
             yield
@@ -277,7 +286,8 @@ class StepHooks:
             with self._running(share, training=True), self._step.unchanged_if_empty(self._state_of_training()):
                 kinds = self._step.loss_kinds
                 kept = kept_state.agreed([*kinds.kept_means.values()], [*kinds.kept_sums.values()], self._step.weight)
-                with noise.naming_layers(self._model, self._drawing), kept, self.gradients.at_tapes():
+                sums = batch_sums.in_own_step(self._model, "train_step", self._step, kinds.own_by_sums.get("train_step"))
+                with noise.naming_layers(self._model, self._drawing), kept, sums, self.gradients.at_tapes():
                     logs = original(batch)
                 logs = self._metrics.reduced_logs(logs)
                 if self.autotune is not None and not self.autotune.finished and context.graph() is not None:
@@ -301,7 +311,10 @@ class StepHooks:
             ((batch, share),) = self._unpacked(element)
             variables = adapter.metric_variables(self._model)
             with self._running(share, training=False), self._step.unchanged_if_empty(variables):
-                return self._metrics.reduced_logs(original(batch))
+                sums = self._step.loss_kinds.own_by_sums.get("test_step")
+                with batch_sums.in_own_step(self._model, "test_step", self._step, sums):
+                    logs = original(batch)
+                return self._metrics.reduced_logs(logs)
 
         return test_step
 
@@ -320,18 +333,21 @@ def create_hooks(
     bucket_hook: Callable[[PackedBucket], object] | None,
     fusion_threshold: float | None,
     observe_gradients: Callable[[list[Any], list[Any]], None],
+    sharding: Sharding | None,
 ) -> StepHooks:
     """The hooks of a compiled model, with the options of `tnt.Model`.
 
-    observe_gradients: is given the reduced gradients and their variables, as the optimizer gets them.
+    Args:
+        observe_gradients: is given the reduced gradients and their variables, as the optimizer gets them.
+        sharding: spreads the state of the model's optimizers over ranks, if it is given.
     """
     wire_dtype = gradient_dtype or WIRE_DEFAULT
     reducers = ReducerRegistry(optimizer_names(model), wire_dtype, bucket_hook, fusion_threshold)
     step = CurrentStep()
     step.loss_kinds.may_use_sums = True
-    gradients = GradientReduction(model, reducers, step, observe_gradients)
+    gradients = GradientReduction(model, reducers, step, observe_gradients, None if sharding is None else sharding.owners_of)
     step.weight_of_gradients = gradients.weight
-    return StepHooks(model, reducers, step, gradients, MetricReduction(model, reducers, step))
+    return StepHooks(model, reducers, step, gradients, MetricReduction(model, reducers, step), sharding)
 
 
 def optimizer_names(model: Any) -> str:

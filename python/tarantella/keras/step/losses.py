@@ -17,11 +17,10 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.data import rows as rows_of_batch
 from tarantella.keras.reduction import rows as rows_of_ranks
+from tarantella.keras.step import batch_sums, noise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from tarantella.keras.step.batch_sums import BatchSums
 
 
 @dataclass
@@ -30,15 +29,15 @@ class LossKinds:
 
     summed: set[int] = field(default_factory=set)
     """They return one number, which is a sum over samples."""
-    by_sums: dict[int, BatchSums] = field(default_factory=dict)
+    by_sums: dict[int, batch_sums.BatchSums] = field(default_factory=dict)
     """They are made of sums over samples, as a sum over weights divided by that of the weights: ranks add up the sums."""
     gathered: set[int] = field(default_factory=set)
     """They couple samples, and shall be computed from those of all ranks."""
     summed_added: set[tuple[bool, int, int]] = field(default_factory=set)
     """Calls of `add_loss` that add a sum: whether in training, the id of the layer, the number of the call."""
-    added_by_sums: dict[bool, BatchSums] = field(default_factory=dict)
+    added_by_sums: dict[bool, batch_sums.BatchSums] = field(default_factory=dict)
     """The same of what the model's layers add by `add_loss`, in training and not."""
-    own_by_sums: dict[str, BatchSums] = field(default_factory=dict)
+    own_by_sums: dict[str, batch_sums.BatchSums] = field(default_factory=dict)
     """The same of the model's own `compute_loss` in a step, ``"train_step"`` or ``"test_step"``."""
     may_use_sums: bool = False
     """Whether ranks compute their part of a batch at once, so that they can add up sums inside of a loss."""
@@ -60,32 +59,19 @@ class LossKinds:
     """Logs that are sums: the step, and the place in its logs."""
 
 
-class PartOfBatch(Protocol):
+class LossStep(batch_sums.PartOfBatch, Protocol):
     """The facts of a step that a loss inside it needs."""
 
     loss_kinds: LossKinds
 
-    def weight(self) -> tf.Tensor:
-        """The part that these samples are of the batch."""
-
-    @property
-    def weight_of_gradients(self) -> Callable[[], tf.Tensor]:
-        """Gives the factor with which the gradients of these samples are added to those of the others."""
-
-    def counts_alone(self) -> bool:
-        """Whether these samples are a batch of their own."""
-
     def is_stated(self) -> bool:
         """Whether the user states the number of samples, which may be another than that of the rows of a tensor."""
-
-    def divisor_of_all(self, divisor: tf.Tensor) -> tf.Tensor:
-        """The sum over the batch's parts of the number that the loss of each divides by."""
 
     def total(self) -> tf.Tensor | None:
         """The number of samples of the batch that is divided among ranks; None if each rank has a batch of its own."""
 
 
-def across_ranks(loss: Any, step: PartOfBatch) -> Callable[..., tf.Tensor]:
+def across_ranks(loss: Any, step: LossStep) -> Callable[..., tf.Tensor]:
     """A function like the loss of Keras: the sum over ranks of its results, weighted by samples, is the global loss."""
 
     def scaled(y_true: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
@@ -95,7 +81,8 @@ def across_ranks(loss: Any, step: PartOfBatch) -> Callable[..., tf.Tensor]:
                 return loss(y_true, y_pred, sample_weight)
         total = step.total() if id(loss) in step.loss_kinds.gathered else None
         if total is not None:
-            return loss(*(of_all_ranks(tensors, total) for tensors in (y_true, y_pred, sample_weight)))
+            with noise.noise_of_batch():
+                return loss(*(of_all_ranks(tensors, total) for tensors in (y_true, y_pred, sample_weight)))
         value, divisor = adapter.loss_and_divisor(loss, y_true, y_pred, sample_weight)
         if divisor is adapter.ALL_ELEMENTS and id(loss) in step.loss_kinds.summed:
             divisor = adapter.NO_DIVISOR

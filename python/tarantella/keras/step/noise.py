@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 _SCOPE = "tnt_noise"  # part of the name of each operation that drew in one of the contexts below
 _SPREAD = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: its multiples are far from each other, and from small numbers
 
-_BY_RANK, _SAME, _BY_SHARD, _UNCHANGED, _CONSTANT = "by rank", "same", "by shard", "unchanged", "constant"
+_BY_RANK, _OF_BATCH, _SAME, _BY_SHARD, _UNCHANGED = "by rank", "of batch", "same", "by shard", "unchanged"
+_CONSTANT = "constant"
 _NUMBER = 0.7  # in the place of each random number of a trial: a dropout of one's own at a rate of 0.5 leaves something
 
 
@@ -123,6 +124,20 @@ def same_noise() -> Iterator[None]:
         yield
         return
     with _enter(_SAME):
+        yield
+
+
+@contextmanager
+def noise_of_batch() -> Iterator[None]:
+    """Context inside a step of what each rank computes of the samples of all: it draws what one device draws.
+
+    Operations with a hidden state draw by rank all the same: ranks do not keep that alike.
+    """
+    inside = _innermost()
+    if inside is None or inside.kind != _BY_RANK:
+        yield
+        return
+    with _enter(_OF_BATCH, inside.change):
         yield
 
 
@@ -236,7 +251,8 @@ def _draw(draw: Draw) -> Any:
                     "keras.backend.experimental.enable_tf_random_generator())"
                 )
             return draw.run()
-        return draw.run() if not inside.change else _FOLDED[draw.seeds](draw, inside.change)
+        is_alike = inside.kind == _OF_BATCH and draw.seeds is not Seeds.ATTRIBUTES
+        return draw.run() if not inside.change or is_alike else _FOLDED[draw.seeds](draw, inside.change)
 
 
 def _constant(draw: Draw) -> Any:
@@ -244,6 +260,9 @@ def _constant(draw: Draw) -> Any:
     arguments = draw.arguments
     if draw.is_shuffle:  # another order, and one that a part of the samples has as well
         return tf.reverse(arguments["value" if "value" in arguments else "input"], [0])
+    if draw.operation == "RandomIndexShuffle":  # as a shuffle
+        index = tf.convert_to_tensor(arguments["index"])
+        return tf.cast(arguments["max_index"], index.dtype) - index
     if not draw.has_plain_numbers:
         raise context.RefusedInTrial(f"it draws random numbers by {draw.operation}")
     if "minval" in arguments:

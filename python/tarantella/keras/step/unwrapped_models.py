@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from tarantella import runtime
@@ -16,7 +17,7 @@ from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 _wrapped: weakref.WeakSet[Any] = weakref.WeakSet()  # models inside a tnt.Model
 _copied: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()  # and how each came to be
@@ -36,15 +37,14 @@ def allow(model: Any) -> None:
     _copied.pop(model, None)
 
 
-class internal_call:
+@contextmanager
+def internal_call() -> Iterator[None]:
     """Context in which Keras' methods run on behalf of a `tnt.Model`."""
-
-    def __enter__(self) -> None:
-        global _internal_calls
-        _internal_calls += 1
-
-    def __exit__(self, *exc: object) -> None:
-        global _internal_calls
+    global _internal_calls
+    _internal_calls += 1
+    try:
+        yield
+    finally:
         _internal_calls -= 1
 
 

@@ -4,9 +4,10 @@ The user's first batch is the oracle. `Trials` runs the model on a few of its sa
 that two ranks would have, and compares what the runs gave:
 
 * `outputs`: an output of the model for a sample must not depend on the other samples of the batch;
-* `compiled_losses`, `added_losses`: a loss is the mean of the parts' losses, or their sum, or it couples samples;
+* `losses`: a loss is the mean of the parts' losses, or their sum, or it couples samples;
 * `own_step`: the same of the gradients and logs of a training step of the user's own;
-* `metrics`: the states of the user's metrics can be added up.
+* `metrics`: the states of the user's metrics can be added up;
+* `forward`: the outputs of a model that a loop of the user's own calls.
 
 `by_sums` finds out whether what couples samples is made of sums that ranks can add up. `parts` chooses the samples, `run` makes
 a run and `record` notes it, `state` restores what runs change, `comparison` compares numbers, and `verdict` has the messages,

@@ -9,22 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tarantella.keras import adapter
-from tarantella.keras.lengths.agreement import WholeBatch
 from tarantella.keras.step.batch_sums import BatchSums
-from tarantella.keras.trial import added_losses, compiled_losses
+from tarantella.keras.trial import losses
 from tarantella.keras.trial.comparison import Kind
-from tarantella.keras.trial.in_tapes import values_in
 from tarantella.keras.trial.own_step import OwnStep
-from tarantella.keras.trial.run import run_step
+from tarantella.keras.trial.run import Runs
 from tarantella.keras.trial.state import losses_of
-from tarantella.keras.trial.trial_step import TrialStep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
-    from tarantella.keras.step.losses import LossKinds
     from tarantella.keras.trial.parts import Parts
-    from tarantella.keras.trial.record import Record
+    from tarantella.keras.trial.run import Tried
     from tarantella.keras.trial.verdict import Findings
 
 Subject = tuple[str, str, int]
@@ -34,13 +30,11 @@ Subject = tuple[str, str, int]
 class BySums:
     """The trial of some subjects.
 
-    Args:
-        kinds: where steps look for what is made of sums.
-        restore: gives what runs changed its values from before.
+    Steps look into the model's `LossKinds` for what is made of sums.
     """
 
-    def __init__(self, model: Any, kinds: LossKinds, restore: Callable[[], None]) -> None:
-        self._model, self._kinds, self._restore = model, kinds, restore
+    def __init__(self, tried: Tried) -> None:
+        self._tried, self._model, self._kinds = tried, tried.model, tried.kinds
         self._sums: dict[Subject, BatchSums] = {}
 
     def subjects(self, found: Findings) -> list[Subject]:
@@ -52,28 +46,32 @@ class BySums:
         added = {step for (step, _, _), (kind, _) in found.added.items() if kind == coupled}
         if adapter.is_jit_compiled(self._model):
             added = set()
-        owns_loss = adapter.has_own(self._model, "compute_loss")
-        own = [s for s in steps if owns_loss and not adapter.has_own(self._model, s) and s in found.steps]
-        own = own if any(found.steps[step]["gradients"] == coupled for step in own) else []
+        own = [step for step in steps if step in found.steps]
+        if all(found.steps[step]["gradients"] != coupled for step in own) or self._is_compiled_step(own):
+            own = []
         return [*losses, *(("added", step, 0) for step in sorted(added)), *(("own", step, 0) for step in sorted(own))]
+
+    def _is_compiled_step(self, steps: Sequence[str]) -> bool:
+        """Whether XLA compiles a step in whose own sums ranks would meet."""
+        return adapter.is_jit_compiled(self._model) and any(adapter.has_own(self._model, step) for step in steps)
 
     def try_out(self, subject: Subject, parts: Parts) -> list[tuple[str, tuple[str, ...]]] | None:
         """How each of its sums may be made of those of the parts: the operation and names of places; None if it is not."""
         what, step, place = subject
-        self._sums[subject] = sums = BatchSums(self._name(subject))
+        self._sums[subject] = sums = BatchSums(self.described(subject), self._method(subject))
         registry, key = self._registry(subject)
         registry[key] = sums
         try:
             if what == "own":
-                finding = OwnStep(self._model, step, parts, self._kinds, False, self._restore).finding()
+                finding = OwnStep(self._tried, step, parts, False).finding()
                 found = [*finding.updates.values(), *finding.logs.values(), finding.gradients]
             else:
-                whole, records = self._records(step, parts)
+                whole, records = Runs(self._tried, step, spreads=False).of(parts)
                 if what == "loss":
-                    of_loss = compiled_losses.kinds([losses_of(self._model)[place]], parts, whole, records, lambda: whole)
+                    of_loss = losses.compiled_kinds([losses_of(self._model)[place]], parts, whole, records, lambda: whole)
                     found = [kind for kind, _ in of_loss.values()]
                 else:
-                    found = [kind for kind, _ in added_losses.kinds(parts, whole, records).values()]
+                    found = [kind for kind, _ in losses.added_kinds(parts, whole, records).values()]
         except Exception:  # whatever it refuses, it stays coupled, and that is said
             return None
         finally:
@@ -89,27 +87,20 @@ class BySums:
 
     def described(self, subject: Subject) -> str:
         """The subject of a sentence."""
-        return {"added": "what layers add by add_loss"}.get(subject[0], self._name(subject))
-
-    def _name(self, subject: Subject) -> str:
         if subject[0] == "loss":
-            return compiled_losses.described(self._model, losses_of(self._model)[subject[2]])
-        return "the model, whose layers add losses by add_loss," if subject[0] == "added" else "compute_loss"
+            return losses.described(self._model, losses_of(self._model)[subject[2]])
+        return "what layers add by add_loss" if subject[0] == "added" else self._method(subject)
+
+    def _method(self, subject: Subject) -> str:
+        """The method of the model in which it takes its sums; empty for a loss."""
+        of_step = subject[1] if adapter.has_own(self._model, subject[1]) else "compute_loss"
+        return {"loss": "", "added": "call"}.get(subject[0], of_step)
 
     def _registry(self, subject: Subject) -> tuple[dict[Any, BatchSums], Any]:
         what, step, place = subject
         if what == "loss":
             return self._kinds.by_sums, id(losses_of(self._model)[place])
         return (self._kinds.added_by_sums, step == "train_step") if what == "added" else (self._kinds.own_by_sums, step)
-
-    def _records(self, step: str, parts: Parts) -> tuple[Record, list[Record]]:
-        trial_step, lengths, divisors, records = TrialStep(self._kinds, spreads=False), WholeBatch(), None, []
-        for batch, weight in zip((parts.whole, *parts.parts), (1.0, *parts.weights), strict=True):
-            self._restore()
-            with lengths.run():
-                records.append(run_step(self._model, step, batch, trial_step, weight, values_in, divisors))
-            divisors = records[0].divisors
-        return records[0], records[1:]
 
 
 def common_places(of_ranks: list[Any]) -> list[tuple[str, tuple[str, ...]]] | None:

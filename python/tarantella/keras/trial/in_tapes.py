@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from tarantella.keras.step import noise, tapes
@@ -13,7 +14,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 
-def values_in(record: Record) -> AbstractContextManager[None]:
+def as_they_are(_record: Record, _of_whole: Record | None) -> AbstractContextManager[None]:
+    """The context in which tapes give their gradients, and nothing is noted."""
+    return nullcontext()
+
+
+def values_in(record: Record, _of_whole: Record | None) -> AbstractContextManager[None]:
     """The context in which tapes note the values that variables have gradients of, and give `NotTaken` for these."""
 
     def take(own: Callable[[], Any], target: Any, variables: list[Any]) -> list[Any]:
@@ -23,7 +29,7 @@ def values_in(record: Record) -> AbstractContextManager[None]:
     return tapes.replaced(take)
 
 
-def gradients_in(record: Record, of_whole: Record | None = None) -> AbstractContextManager[None]:
+def gradients_in(record: Record, of_whole: Record | None) -> AbstractContextManager[None]:
     """The context in which the gradients of variables that tapes take are noted.
 
     Args:

@@ -8,30 +8,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tarantella.keras import adapter
-from tarantella.keras.trial import compiled_losses
+from tarantella.keras.trial import losses
 from tarantella.keras.trial.comparison import NotComparable
 from tarantella.keras.trial.declared import is_declared
 from tarantella.keras.trial.parts import Parts, parts_of
 from tarantella.keras.trial.record import Record, recorded_loss
-from tarantella.keras.trial.run import run_step
+from tarantella.keras.trial.run import Runs
 from tarantella.keras.trial.state import losses_of
 from tarantella.keras.trial.trial_step import TrialStep
 
 if TYPE_CHECKING:
     from tarantella.keras.step.losses import LossKinds
+    from tarantella.keras.trial.run import Tried
     from tarantella.keras.trial.verdict import Findings
 
 _TAKEN = "it is taken as a mean over the samples that tnt_batch_size states"
 
 
-def try_losses(model: Any, step: str, batch: Any, kinds: LossKinds, found: Findings) -> None:
+def try_losses(tried: Tried, step: str, batch: Any, found: Findings) -> None:
     """Notes the kinds of the losses given to `compile`, and what is not tried."""
+    model, kinds = tried.model, tried.kinds
     own = next((name for name in (step, "compute_loss") if adapter.has_own(model, name)), None)
     if own is not None:
         if not is_declared(getattr(model, own)):
             found.not_tried[own] = f"batches are whole, and {_TAKEN}"
         return
-    whole = run_step(model, step, batch, TrialStep(kinds), 1.0)
+    whole = Runs(tried, step).whole(batch)
     if whole.added:
         found.not_tried["what layers add by add_loss"] = f"batches are whole, and {_TAKEN}"
     all_losses = losses_of(model)
@@ -41,7 +43,7 @@ def try_losses(model: Any, step: str, batch: Any, kinds: LossKinds, found: Findi
             try:
                 kind, said = _kind(loss, parts_of(given[0]), kinds)
             except NotComparable as error:
-                found.not_tried[compiled_losses.described(model, loss)] = str(error)
+                found.not_tried[losses.described(model, loss)] = str(error)
             else:
                 found.losses[place], found.step_of_loss[place] = (kind.name, said), step
 
@@ -58,4 +60,4 @@ def _kind(loss: Any, parts: Parts, kinds: LossKinds) -> Any:
 
     whole = run(parts.whole, 1.0)
     of_parts = [run(part, weight, whole.divisors) for part, weight in zip(parts.parts, parts.weights, strict=True)]
-    return compiled_losses.kinds([loss], parts, whole, of_parts, lambda: run(parts.whole, 1.0))[0]
+    return losses.compiled_kinds([loss], parts, whole, of_parts, lambda: run(parts.whole, 1.0))[0]

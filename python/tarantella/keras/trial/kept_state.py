@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 _ROUNDING = 1e-6  # of the variable's value
 
 
-def values(model: Any) -> list[Any]:
-    """The values now of what a step may keep, in the order of `moving_statistics.kept`."""
-    return [adapter.unwrap(variable).numpy() for variable in moving_statistics.kept(model)]
+def values(variables: Sequence[Any]) -> list[Any]:
+    """The values now of what a step may keep."""
+    return [adapter.unwrap(variable).numpy() for variable in variables]
 
 
 def kinds(

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tarantella.keras import adapter
 from tarantella.keras.step.patch import patched
 from tarantella.keras.trial.comparison import TOLERANCE, Kind, NotComparable, difference_of_rows
-from tarantella.keras.trial.record import recorded_call
+from tarantella.keras.trial.record import recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,29 +62,45 @@ def kind_of(parts: Parts, whole: Record, of_parts: Sequence[Record], again: Call
     return Kind.COUPLED, apart
 
 
+def sentence(model: Any, parts: Parts, apart: float, where_run: str, new_runs: Callable[[], Runs]) -> str:
+    """Says that the outputs for a sample depend on other samples, and from which layer on.
+
+    Args:
+        apart: how much they differ.
+        where_run: ``"training"``, or the like.
+        new_runs: makes runs of the step whose outputs do.
+    """
+    first = _where(model, parts, new_runs)
+    by = "in size" if apart == float("inf") else f"by {100 * apart:.2g} %"
+    return (
+        f"the output of {type(model).__name__} {model.name!r} for a sample depends on the other samples of its batch"
+        + (f", from {first} on" if first else "")
+        + f": of {parts.samples} samples of the first batch in {where_run} it differs {by} from that of {parts.sizes[0]} and "
+        f"{parts.sizes[1]} of them"
+    )
+
+
 # ------------------------------------------------------------------------------------------------- the layer that couples
 
 
-def where(model: Any, parts: Parts, new_runs: Callable[[], Runs]) -> str:
-    """The first layer whose output for a sample depends on the other samples, as words; empty if no layer tells.
-
-    Args:
-        new_runs: makes runs of the step whose outputs do.
-    """
+def _where(model: Any, parts: Parts, new_runs: Callable[[], Runs]) -> str:
+    """The first layer whose output for a sample depends on the other samples, as words; empty if no layer tells."""
     noted: list[tuple[Any, Any]] = []  # each call of a layer, in the order in which calls end: the layer, and what it gave
 
     def note(layer: Any) -> Callable[[Any], None]:
         return lambda outputs: noted.append((layer, tf.nest.flatten(outputs)))
 
+    def noted_in_run() -> list[tuple[Any, Any]]:
+        found = noted.copy()
+        noted.clear()
+        return found
+
     layers = adapter.layers_with_calls(model)
-    with patched(lambda: [(layer, "call", recorded_call(layer, note(layer))) for layer in layers if layer is not model]):
+    with patched(lambda: [(layer, "call", recorded(layer.call, result=note(layer))) for layer in layers if layer is not model]):
         runs = new_runs()
-        runs.also = lambda: noted
-        records: list[Record] = []
-        for batch, weight in zip((parts.whole, *parts.parts), (1.0, *parts.weights), strict=True):
-            noted.clear()
-            records.append(runs.whole(batch) if not records else runs.part(batch, weight, records[0]))
-    whole, *of_parts = (record.also for record in records)
+        runs.also = noted_in_run
+        of_whole, records = runs.of(parts)
+    whole, *of_parts = (record.also for record in (of_whole, *records))
     calls = [Counter(id(layer) for layer, _ in record) for record in (whole, *of_parts)]
     for layer, outputs in whole:
         if any(of_record[id(layer)] != 1 for of_record in calls):

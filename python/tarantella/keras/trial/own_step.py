@@ -9,36 +9,26 @@ clips them does, gets those of the batch from its tapes. A step that couples sam
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tarantella.keras import adapter, context
-from tarantella.keras.lengths.agreement import WholeBatch
-from tarantella.keras.trial import kept_state
 from tarantella.keras.trial.comparison import Kind, NotComparable, compared
-from tarantella.keras.trial.in_tapes import gradients_in, values_in
+from tarantella.keras.trial.in_tapes import as_they_are, gradients_in, values_in
 from tarantella.keras.trial.record import NotTaken
-from tarantella.keras.trial.run import run_step
-from tarantella.keras.trial.trial_step import TrialStep
+from tarantella.keras.trial.run import PartsFail, Runs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from tarantella.keras.step.losses import LossKinds
     from tarantella.keras.trial.parts import Parts
     from tarantella.keras.trial.record import Record
+    from tarantella.keras.trial.run import InTapes, Tried
 
-InTapes = Callable[..., AbstractContextManager[None]]
 _ROUNDING = 1e-5  # of the gradients of all variables: the gradient of one that should be zero is not more
 _SAME_VALUE = 1e-5  # relative: much less than for gradients, because a large value may hide a small one that has gradients
-
-
-class PartsFail(NotComparable):
-    """The step can be run on some samples, and not on parts of them; the text is a message."""
 
 
 @dataclass
@@ -64,22 +54,17 @@ class OwnStep:
     """The trial of one of a model's own steps on some samples.
 
     Args:
-        kinds: what is known of losses.
         reproducible: whether the step is run on shards, of which each has gradients of its own.
-        restore: gives what runs changed its values from before.
 
     Attributes:
         records: of the whole and of the parts, in the last run.
     """
 
-    def __init__(
-        self, model: Any, name: str, parts: Parts, kinds: LossKinds, reproducible: bool, restore: Callable[[], None]
-    ) -> None:
+    def __init__(self, tried: Tried, name: str, parts: Parts, reproducible: bool) -> None:
         self.records: tuple[Record, list[Record]] | None = None
-        self._model, self._name, self._parts = model, name, parts
-        self._kinds = kinds
+        self._tried, self._model = tried, tried.model
+        self._name, self._parts = name, parts
         self._reproducible = reproducible
-        self._restore = restore
 
     def finding(self) -> Finding:
         """What is found.
@@ -97,45 +82,24 @@ class OwnStep:
             whole, parts = self.run()
             found = self._found(whole, parts)
             if self._name == "train_step":
-                self._compare_gradients(found, whole, parts, lambda: self.run(parts=False)[0])
+                self._compare_gradients(found, whole, parts, self.again)
         return found
 
     # ------------------------------------------------------------------------------------------------------ the runs
 
-    def run(self, in_tapes: InTapes | None = None, parts: bool = True) -> tuple[Record, list[Record]]:
-        """The results of the step for the whole, and for its parts.
+    def run(self, in_tapes: InTapes = as_they_are) -> tuple[Record, list[Record]]:
+        """The results of the step for the whole, and for its parts. in_tapes: what the step's tapes give."""
+        self.records = Runs(self._tried, self._name, None, in_tapes).of(self._parts)
+        return self.records
 
-        in_tapes: what the step's tapes give. Of the whole it is given its record, of parts also that of the whole.
-        """
-        step, lengths, of_whole, of_parts = TrialStep(self._kinds), WholeBatch(), {}, {}
-        if in_tapes is not None:
-            of_whole = {"in_tapes": in_tapes}
-        self._restore()
-        with lengths.run():
-            whole = run_step(self._model, self._name, self._parts.whole, step, 1.0, **of_whole)
-        whole.kept = kept_state.values(self._model)
-        divisors = whole.divisors
-        if in_tapes is not None:
-            of_parts = {"in_tapes": lambda record: in_tapes(record, whole)}
-        records = []
-        try:
-            for part, weight in zip(self._parts.parts, self._parts.weights, strict=True) if parts else ():
-                self._restore()
-                with lengths.run():
-                    records.append(run_step(self._model, self._name, part, step, weight, of_whole=divisors, **of_parts))
-                records[-1].kept = kept_state.values(self._model)
-        except (context.RefusedInTrial, NotComparable):
-            raise
-        except Exception as error:
-            raise PartsFail(parts_fail(self._name, self._parts, error)) from error
-        if parts:
-            self.records = whole, records
-        return whole, records
+    def again(self, in_tapes: InTapes = as_they_are) -> Record:
+        """The results for the whole, of another run."""
+        return Runs(self._tried, self._name, None, in_tapes).whole(self._parts.whole)
 
     def _compared_by_values(self) -> tuple[Finding | None, bool]:
         """The finding by the values that the step differentiates, or None; and whether the step computes with its gradients."""
         try:
-            whole, parts = self.run(lambda record, of_whole=None: values_in(record))
+            whole, parts = self.run(values_in)
         except context.RefusedInTrial:
             raise
         except PartsFail:
@@ -161,8 +125,7 @@ class OwnStep:
 
         In the runs of the parts, tapes give the gradients of the whole batch, as they will do on ranks.
         """
-        in_tapes = gradients_in
-        whole, parts = self.run(in_tapes)
+        whole, parts = self.run(gradients_in)
         if whole.passed_on and (self._reproducible or accumulates(self._model)):
             return None  # only its logs are made of gradients: those of its part
         is_comparable = not adapter.computes_in_16_bits(self._model)
@@ -172,7 +135,7 @@ class OwnStep:
         found.in_tapes, found.noise_later = True, whole.draws_later
         if is_comparable:
             of_tapes = [_of_tapes(part) for part in parts]
-            self._compare_gradients(found, _of_tapes(whole), of_tapes, lambda: _of_tapes(self.run(in_tapes, parts=False)[0]))
+            self._compare_gradients(found, _of_tapes(whole), of_tapes, lambda: _of_tapes(self.again(gradients_in)))
         return found
 
     # ------------------------------------------------------------------------------------------------- the comparison
@@ -217,20 +180,6 @@ class OwnStep:
         if not all(np.allclose(first, second, rtol=1e-4, atol=floor) for (first, _), (second, _) in repeated):
             raise NotComparable("it draws random numbers")
         found.gradients = Kind.COUPLED
-
-
-def parts_fail(name: str, parts: Parts, error: Exception) -> str:
-    """The message about a step that can be run on some samples, and not on parts of them."""
-    return (
-        f"{name} can be run on {parts.samples} samples of the first batch, and not on {parts.sizes[0]} or {parts.sizes[1]} of "
-        f"them ({first_line(error)}). Each rank gets its part of a batch along the first axis of its tensors: if this is no "
-        "axis of samples, use fit(..., tnt_distribute_dataset=False)"
-    )
-
-
-def first_line(error: Exception) -> str:
-    """An error, in one line."""
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def accumulates(model: Any) -> bool:

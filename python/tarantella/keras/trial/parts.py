@@ -44,8 +44,10 @@ class Parts(NamedTuple):
         return tuple(size / self.samples for size in self.sizes)
 
 
-def parts_of(batch: Any) -> Parts:
+def parts_of(batch: Any, shortest: int | None = None) -> Parts:
     """The parts that are tried of a batch of tensors, which may have different sizes.
+
+    shortest: how many samples are in the part of the shortest ones; None: about a third.
 
     Raises:
         NotComparable: it has fewer than two samples, or tensors of other kinds.
@@ -57,7 +59,7 @@ def parts_of(batch: Any) -> Parts:
     order = np.argsort(sum(_lengths(tensor, groups) for tensor in tensors), kind="stable")
     if groups > SAMPLES:  # the shortest, the longest, and some between them
         order = order[np.linspace(0, groups - 1, SAMPLES).round().astype(int)]
-    first = max(1 if len(order) < 4 else 2, 3 * len(order) // 8)
+    first = shortest or max(1 if len(order) < 4 else 2, 3 * len(order) // 8)
     whole, *parts = (_rows_of(batch, chosen, groups) for chosen in (order, order[:first], order[first:]))
     return Parts(whole, (parts[0], parts[1]), (first, len(order) - first))
 

@@ -116,9 +116,14 @@ def as_array(gradient: Any) -> Any:
 
 
 def recorders(model: Any, record: Record, step: TrialStep) -> Iterator[Attribute]:
-    yield model, "call", recorded_call(model, record.outputs.append)
+    """The attributes of the model by which a run is noted."""
+
+    def note_results(value: Any) -> None:
+        record.results.extend(tf.nest.flatten(value))
+
+    yield model, "call", recorded(model.call, result=record.outputs.append)
     for layer in adapter.layers_of(model):
-        yield layer, "add_loss", _recorded_add_loss(record, layer)
+        yield layer, "add_loss", recorded(layer.add_loss, arguments=_note_added(record, layer))
     hook = adapter.optimizer_hook()
     for optimizer in adapter.held_optimizers(model):
         yield optimizer, hook, adapter.as_method(_recorded_apply(record))
@@ -128,33 +133,42 @@ def recorders(model: Any, record: Record, step: TrialStep) -> Iterator[Attribute
         yield metric, "update_state", _recorded_update(record, metric)
     for metric in adapter.given_metrics(model):
         if all(metric is not mean for mean in means):
-            yield metric, "update_state", _recorded_metric(record, metric)
+            yield metric, "update_state", recorded(metric.update_state, arguments=_note_metric(record, metric))
     for metric in model.metrics:
-        yield metric, "result", _recorded_result(record, metric)
+        yield metric, "result", recorded(metric.result, result=note_results)
 
 
-def recorded_call(layer: Any, note: Callable[[Any], None]) -> Callable[..., Any]:
-    """The `call` of a layer, whose outputs are noted."""
-    original = layer.call
+def recorded(
+    original: Callable[..., Any],
+    arguments: Callable[..., None] | None = None,
+    result: Callable[[Any], None] | None = None,
+) -> Callable[..., Any]:
+    """A method whose arguments are noted, or its result."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        outputs = original(*args, **kwargs)
-        note(outputs)
-        return outputs
+        if arguments is not None:
+            arguments(*args, **kwargs)
+        value = original(*args, **kwargs)
+        if result is not None:
+            result(value)
+        return value
 
     return tf.autograph.experimental.do_not_convert(call)  # type: ignore[no-any-return]
 
 
-def _recorded_add_loss(record: Record, layer: Any) -> Callable[..., Any]:
-    original, calls = layer.add_loss, iter(range(1 << 30))
+def _note_added(record: Record, layer: Any) -> Callable[..., None]:
+    calls = iter(range(1 << 30))
 
-    def add_loss(loss: Any, *args: Any, **kwargs: Any) -> Any:
+    def note(loss: Any, *_args: Any, **_kwargs: Any) -> None:
         tensors = [value for value in tf.nest.flatten(loss) if value is not None and not callable(value)]
         if tensors:
             record.added[id(layer), next(calls)] = total(tensors)
-        return original(loss, *args, **kwargs)
 
-    return tf.autograph.experimental.do_not_convert(add_loss)  # type: ignore[no-any-return]
+    return note
+
+
+def _note_metric(record: Record, metric: Any) -> Callable[..., None]:
+    return lambda *args, **kwargs: record.metric_calls.append((metric, args, kwargs))
 
 
 def recorded_loss(record: Record, loss: Any, step: TrialStep) -> Callable[..., Any]:
@@ -177,16 +191,6 @@ def recorded_loss(record: Record, loss: Any, step: TrialStep) -> Callable[..., A
         return value
 
     return call
-
-
-def _recorded_metric(record: Record, metric: Any) -> Callable[..., Any]:
-    original = metric.update_state
-
-    def update_state(*args: Any, **kwargs: Any) -> Any:
-        record.metric_calls.append((metric, args, kwargs))
-        return original(*args, **kwargs)
-
-    return tf.autograph.experimental.do_not_convert(update_state)  # type: ignore[no-any-return]
 
 
 def _recorded_apply(record: Record) -> Callable[..., Any]:
@@ -212,14 +216,3 @@ def _recorded_update(record: Record, metric: Any) -> Callable[..., Any]:
         return original(values, sample_weight=sample_weight)
 
     return update_state
-
-
-def _recorded_result(record: Record, metric: Any) -> Callable[..., Any]:
-    original = metric.result
-
-    def result() -> Any:
-        value = original()
-        record.results.extend(tf.nest.flatten(value))
-        return value
-
-    return result

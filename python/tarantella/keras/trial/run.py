@@ -1,7 +1,8 @@
 """Runs of a model's step on a few samples, and what they gave, without an update.
 
-A step of Keras' own is traced once, as for data of the dataset's shapes: what depends on a length that is not known before the
-data is there shows in a graph alone. Steps of the user's own, legacy Keras and models with ``run_eagerly=True`` run eagerly.
+What depends on a length that is not known before the data is there shows in a graph alone. So a step of Keras' own is traced
+once, as for data of the dataset's shapes, if such a length is not known. All else runs eagerly, which takes half the time, and
+so do steps of the user's own, legacy Keras, and models with ``run_eagerly=True``.
 
 The gradients take most of a step's time. So a run can look at the values that the step differentiates instead: how the value of
 a batch is made of those of its parts, its gradients are made of theirs as well.
@@ -10,8 +11,9 @@ a batch is made of those of its parts, its gradients are made of theirs as well.
 from __future__ import annotations
 
 import functools
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 
@@ -21,40 +23,25 @@ from tarantella.keras.lengths.agreement import WholeBatch
 from tarantella.keras.step import batch_sums
 from tarantella.keras.step.patch import patched
 from tarantella.keras.trial import kept_state
+from tarantella.keras.trial.comparison import NotComparable
 from tarantella.keras.trial.in_tapes import values_in
 from tarantella.keras.trial.neutral import neutral
 from tarantella.keras.trial.record import Record, recorders
 from tarantella.keras.trial.trial_step import TrialStep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterator
 
     from tarantella.keras.step.losses import LossKinds
-    from tarantella.keras.step.patch import Attribute
+    from tarantella.keras.trial.parts import Parts
 
 
-def run_step(
-    model: Any,
-    name: str,
-    batch: Any,
-    step: TrialStep,
-    weight: Any,
-    in_tapes: Callable[[Record], AbstractContextManager[None]] = lambda record: nullcontext(),
-    of_whole: Any = None,
-) -> Record:
-    """Runs the step of the plain model on these samples, or traces it, without an update.
-
-    Args:
-        weight: the part that the samples are of the whole.
-        in_tapes: the context of what the step's tapes give, such as `values_in`.
-        of_whole: the divisors of the losses of the whole; None if these samples are the whole.
-    """
-    record = Record()
+def _run_step(tried: Tried, name: str, batch: Any, step: TrialStep, in_tapes: Callable[[Record], Any]) -> Record:
+    """Runs the step of the plain model on these samples, or traces it, without an update."""
+    model, record = tried.model, Record()
     with (
-        patched(lambda: _sums_of_batch(model, name, step)),
+        _sums_of_batch(model, name, step),
         patched(lambda: [*recorders(model, record, step), *neutral(model)]),
-        step.computing(weight, of_whole),
         in_tapes(record),
     ):
         logs = getattr(model, name)(batch)
@@ -70,58 +57,100 @@ def run_step(
     return record
 
 
-def _sums_of_batch(model: Any, name: str, step: TrialStep) -> Iterator[Attribute]:
-    """The methods of the model in which sums are those of the whole batch."""
-    kinds, training = step.loss_kinds, name == "train_step"
-    for method, sums in (("compute_loss", kinds.own_by_sums.get(name)), ("call", kinds.added_by_sums.get(training))):
-        if sums is not None:
-            yield from batch_sums.hooks(model, method, functools.partial(_itself, sums), step)
+@contextmanager
+def _sums_of_batch(model: Any, name: str, step: TrialStep) -> Iterator[None]:
+    """The context in which sums are those of the whole batch, where the step, its loss or its layers need them."""
+    kinds = step.loss_kinds
+    own, added = kinds.own_by_sums.get(name), kinds.added_by_sums.get(name == "train_step")
+    methods = [sums for sums in (own, added) if sums is not None and sums.method != name]
+    attributes = [
+        hook for sums in methods for hook in batch_sums.hooks(model, sums.method, functools.partial(_itself, sums), step)
+    ]
+    with patched(lambda: attributes), batch_sums.in_own_step(model, name, step, own):
+        yield
 
 
 def _itself(value: Any) -> Any:
     return value
 
 
+class Tried(NamedTuple):
+    """A model that is tried."""
+
+    model: Any
+    kinds: LossKinds
+    """What is known of its losses."""
+    restore: Callable[[], None]
+    """Gives what runs changed its values from before: a table of codes, for example, is another after a step."""
+    kept: Sequence[Any] = ()
+    """What a training step may keep for the next one (`moving_statistics.kept`)."""
+
+
+class PartsFail(NotComparable):
+    """A step can be run on some samples, and not on parts of them; the text is a message."""
+
+
+InTapes = Callable[[Record, Record | None], AbstractContextManager[None]]
+"""The context of what tapes give in a run, of its record, and of that of the whole if it is the run of a part."""
+
+
 class Runs:
-    """Runs of a step of Keras' own, of which only the values are looked at that it differentiates.
+    """Runs of a step on some samples and on parts of them.
 
     Args:
-        spec: of the batches that the step will get.
-        kinds: what is known of losses.
-        restore: gives what runs changed its values from before: a table of codes, for example, is another after a step.
+        spec: of the batches that the step will get; None: it is run eagerly.
+        in_tapes: what its tapes give. By default the values are noted that it differentiates.
+        spreads: whether losses are computed of predictions that differ more, too.
     """
 
-    def __init__(self, model: Any, name: str, spec: Any, kinds: LossKinds, restore: Callable[[], None]) -> None:
-        self._model, self._name, self._restore = model, name, restore
-        self._step, self._lengths = TrialStep(kinds), WholeBatch()
+    def __init__(self, tried: Tried, name: str, spec: Any = None, in_tapes: InTapes = values_in, spreads: bool = True) -> None:
+        self._tried, self._name, self._in_tapes = tried, name, in_tapes
+        self._step, self._lengths = TrialStep(tried.kinds, spreads), WholeBatch()
         self.also: Callable[[], list[tuple[Any, Any]]] = list
         """Gives what else was noted in a run: the outputs of layers."""
-        self._spec = None if adapter.runs_eagerly(model) else tf.nest.map_structure(any_batch_size, spec)
+        is_eager = spec is None or adapter.runs_eagerly(tried.model) or _is_same_eagerly(tried.model, spec)
+        self._spec = None if is_eager else tf.nest.map_structure(any_batch_size, spec)
         self._traces: dict[bool, tuple[Any, list[Record]]] = {}
+
+    def of(self, parts: Parts) -> tuple[Record, list[Record]]:
+        """The records of the whole, and of its parts.
+
+        Raises:
+            PartsFail: the parts fail. Any other error is that of the step.
+        """
+        whole = self.whole(parts.whole)
+        try:
+            return whole, [self._record(*part, whole) for part in zip(parts.parts, parts.weights, strict=True)]
+        except (context.RefusedInTrial, NotComparable):
+            raise
+        except Exception as error:
+            sizes = f"{parts.sizes[0]} or {parts.sizes[1]}"
+            raise PartsFail(
+                f"{self._name} can be run on {parts.samples} samples of the first batch, and not on {sizes} of them "
+                f"({first_line(error)}). Each rank gets its part of a batch along the first axis of its tensors: if this is no "
+                "axis of samples, use fit(..., tnt_distribute_dataset=False)"
+            ) from error
 
     def whole(self, batch: Any) -> Record:
         """The record of the whole."""
         return self._record(batch, 1.0, None)
 
-    def part(self, batch: Any, weight: float, whole: Record) -> Record:
-        """The record of a part of it."""
-        return self._record(batch, weight, whole.divisors)
-
-    def _record(self, batch: Any, weight: float, of_whole: Any) -> Record:
-        self._restore()
-        record = self._run_or_trace(batch, weight, of_whole)
-        record.kept = kept_state.values(self._model) if self._name == "train_step" else []
+    def _record(self, batch: Any, weight: float, whole: Record | None) -> Record:
+        self._tried.restore()
+        record = self._run_or_trace(batch, weight, whole)
+        record.kept = kept_state.values(self._tried.kept) if self._name == "train_step" else []
         return record
 
-    def _run_or_trace(self, batch: Any, weight: float, of_whole: Any) -> Record:
+    def _run_or_trace(self, batch: Any, weight: float, whole: Record | None) -> Record:
+        of_whole = None if whole is None else whole.divisors
         if self._spec is None:
-            return self._run(batch, weight, of_whole)
+            return self._run(batch, weight, of_whole, whole)
         key = bool(of_whole)  # without divisors one trace serves for the whole and its parts
         if key not in self._traces:
             records: list[Record] = []
 
             def traced(tensors: Any, weight: Any, of_whole: Any) -> list[Any]:
-                records.append(self._run(_packed(self._spec, tensors), weight, of_whole if key else None))
+                records.append(self._run(_packed(self._spec, tensors), weight, of_whole if key else None, None))
                 return records[-1].in_graph()
 
             number, divisors = tf.TensorSpec([], tf.float64), [tf.TensorSpec([], tf.float64)] * len(of_whole or [])
@@ -132,14 +161,28 @@ class Runs:
         values = function(_tensors(batch), tf.constant(weight, tf.float64), list(of_whole or []))
         return records[-1].with_values(values)
 
-    def _run(self, batch: Any, weight: Any, of_whole: Any) -> Record:
-        with self._lengths.run():
-            record = run_step(self._model, self._name, batch, self._step, weight, values_in, of_whole)
+    def _run(self, batch: Any, weight: Any, of_whole: Any, whole: Record | None) -> Record:
+        record = self._computed(batch, weight, of_whole, whole)
         if context.graph() is not None:
             record.outputs = [outputs for outputs in record.outputs if _is_here(outputs)]
             record.added = {key: value for key, value in record.added.items() if _is_here(value)}
         record.also = [(layer, outputs) for layer, outputs in self.also() if _is_here(outputs)]
         return record
+
+    def _computed(self, batch: Any, weight: Any, of_whole: Any, whole: Record | None) -> Record:
+        with self._lengths.run(), self._step.computing(weight, of_whole):
+            return _run_step(self._tried, self._name, batch, self._step, lambda record: self._in_tapes(record, whole))
+
+
+def _is_same_eagerly(model: Any, spec: Any) -> bool:
+    """Whether all lengths are known, and the model has no layer that runs step by step, which takes long eagerly."""
+    known = (isinstance(one, tf.TensorSpec) and one.shape.rank and None not in one.shape[1:] for one in _tensors(spec))
+    return all(known) and not any(isinstance(layer, adapter.keras.layers.RNN) for layer in adapter.layers_of(model))
+
+
+def first_line(error: Exception) -> str:
+    """An error, in one line."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
 def _is_here(tensors: Any) -> bool:

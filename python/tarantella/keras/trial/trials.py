@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +12,12 @@ from tarantella import runtime
 from tarantella.collectives.objects import all_gather_object
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
+from tarantella.keras.step import moving_statistics
 from tarantella.keras.step.unwrapped_models import internal_call
 from tarantella.keras.trial import (
-    added_losses,
-    compiled_losses,
     joined,
     kept_state,
+    losses,
     made_up,
     metrics,
     outputs,
@@ -25,14 +27,14 @@ from tarantella.keras.trial import (
 from tarantella.keras.trial.by_sums import BySums, common_places
 from tarantella.keras.trial.comparison import Kind, NotComparable
 from tarantella.keras.trial.declared import is_declared
-from tarantella.keras.trial.own_step import OwnStep, PartsFail
+from tarantella.keras.trial.own_step import OwnStep
 from tarantella.keras.trial.parts import SAMPLES, Parts, other_parts, parts_of, with_borrowed
-from tarantella.keras.trial.run import Runs
+from tarantella.keras.trial.run import PartsFail, Runs, Tried, first_line
 from tarantella.keras.trial.state import leaving_no_trace, losses_of, state_of
-from tarantella.keras.trial.verdict import Findings, Verdict
+from tarantella.keras.trial.verdict import Findings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tarantella.keras.step.losses import LossKinds
     from tarantella.keras.trial.record import Record
@@ -60,15 +62,8 @@ class Trials:
         self._answer = answer
         self._tried: set[str] = set()
         self._coupled_losses: dict[int, str] = {}  # by place
-        self._said: dict[str, list[str]] = {"loss": [], "added": [], "step": [], "output": [], "kept": []}
+        self._said: dict[str, list[str]] = {subject: [] for subject in verdict.COUPLED}
         self._warned: set[str] = set()
-        self._verdicts = {
-            "loss": Verdict(verdict.WAYS_OUT_OF_LOSS, "the mean of the ranks' losses is trained"),
-            "added": Verdict(verdict.WAYS_OUT_OF_STEP, "the mean of the ranks' losses is trained"),
-            "step": Verdict(verdict.WAYS_OUT_OF_STEP, "the mean of the ranks' gradients is used"),
-            "kept": Verdict(verdict.WAYS_OUT_OF_KEPT, "the mean over ranks is taken at the end of each epoch"),
-            "output": Verdict(verdict.WAYS_OUT_OF_OUTPUT, "it is computed from each rank's own samples"),
-        }
 
     def has_tried(self, steps: Sequence[str]) -> bool:
         """Whether all these steps were tried."""
@@ -93,16 +88,16 @@ class Trials:
             parts = parts_of(with_borrowed(batch))
         except NotComparable as error:
             own.not_tried["the model"] = str(error)
-        with internal_call(), leaving_no_trace(state_of(self._model)) as restore:
+        with self._trying() as tried:
             if parts is not None:
-                self._try_all(new, parts, spec, restore, own)
+                self._try_all(tried, new, parts, spec, own)
                 if own.leave_doubts and parts.samples > 2:
                     other = Findings(tried=own.tried)
-                    self._try_all(new, other_parts(parts), spec, restore, other)
+                    self._try_all(tried, new, other_parts(parts), spec, other)
                     own = verdict.of_two_trials(own, other)
             found = verdict.agreed(own)
             if is_divided:
-                self._try_sums(found, parts, restore)
+                self._try_sums(tried, found, parts)
         self._take(found, is_divided, batch_size)
         self._tried.update(new)  # what was refused is tried again, and refused again
 
@@ -110,12 +105,12 @@ class Trials:
         """Tries the losses of these steps on a batch that cannot be cut. Collective."""
         new = [step for step in steps if step not in self._tried]
         own = Findings(tried=dict.fromkeys(new, True))
-        with internal_call(), leaving_no_trace(state_of(self._model)):
+        with self._trying() as tried:
             for step in new:
                 try:
-                    joined.try_losses(self._model, step, batch, self._kinds, own)
+                    joined.try_losses(tried, step, batch, own)
                 except Exception as error:  # a model may refuse to be run eagerly in any way
-                    own.not_tried["the model"] = own_step.first_line(error)
+                    own.not_tried["the model"] = first_line(error)
         self._take(verdict.agreed(own), False, 0)
         self._tried.update(new)
 
@@ -129,25 +124,31 @@ class Trials:
         else:
             self.run(batch, batch_spec, steps, is_divided, SAMPLES)
 
+    @contextmanager
+    def _trying(self) -> Iterator[Tried]:
+        """The context of runs, of which nothing is left."""
+        with internal_call(), leaving_no_trace(state_of(self._model)) as restore:
+            yield Tried(self._model, self._kinds, restore, moving_statistics.kept(self._model))
+
     # ------------------------------------------------------------------------------------------------ on this rank
 
-    def _try_all(self, steps: Sequence[str], parts: Parts, spec: Any, restore: Callable[[], None], found: Findings) -> None:
+    def _try_all(self, tried: Tried, steps: Sequence[str], parts: Parts, spec: Any, found: Findings) -> None:
         for step in steps:
-            self._try(step, parts, spec, restore, found)
+            self._try(tried, step, parts, spec, found)
 
-    def _try(self, step: str, parts: Parts, spec: Any, restore: Callable[[], None], found: Findings) -> None:
+    def _try(self, tried: Tried, step: str, parts: Parts, spec: Any, found: Findings) -> None:
         is_own = step != "predict_step" and adapter.has_own(self._model, step, "compute_loss")
         what = step if is_own else "the model's output" if step == "predict_step" else "the model"
         records: tuple[Record, list[Record]] | None = None
-        restore()
-        before = kept_state.values(self._model) if step == "train_step" else []
+        tried.restore()
+        before = kept_state.values(tried.kept) if step == "train_step" else []
         try:
             if is_own and any(is_declared(getattr(self._model, name)) for name in (step, "compute_loss")):
                 return
             if is_own:
-                records = self._own_step(step, parts, restore, found)
+                records = self._own_step(tried, step, parts, found)
             else:
-                records = self._kerass_step(step, parts, spec, restore, found)
+                records = self._kerass_step(tried, step, parts, spec, found)
         except PartsFail as error:
             found.not_tried[f"!{what}"] = str(error)
         except context.GathersInTrial as error:
@@ -155,7 +156,7 @@ class Trials:
         except (context.RefusedInTrial, NotComparable) as error:
             found.not_tried[what] = str(error)
         except Exception as error:  # a model may refuse to be run eagerly, or on few samples, in any way
-            found.not_tried[what] = own_step.first_line(error)
+            found.not_tried[what] = first_line(error)
         if records is not None and step == "train_step" and not self._reproducible:
             whole, of_parts = records
             kept = kept_state.kinds(before, whole.kept, [part.kept for part in of_parts], parts.weights)
@@ -164,31 +165,22 @@ class Trials:
             of_metrics = metrics.findings(metrics.of_user(self._model), *records)
             found.metrics.update((place, (*finding,)) for place, finding in of_metrics.items())
 
-    def _kerass_step(
-        self, step: str, parts: Parts, spec: Any, restore: Callable[[], None], found: Findings
-    ) -> tuple[Record, list[Record]]:
+    def _kerass_step(self, tried: Tried, step: str, parts: Parts, spec: Any, found: Findings) -> tuple[Record, list[Record]]:
         """A step of Keras' own: its outputs, then its losses."""
         if adapter.computes_in_16_bits(self._model):
             raise NotComparable("it computes in 16 bits")
-        runs = Runs(self._model, step, spec, self._kinds, restore)
-        whole = runs.whole(parts.whole)
-        try:
-            records = [runs.part(part, weight, whole) for part, weight in zip(parts.parts, parts.weights, strict=True)]
-        except NotComparable:
-            raise
-        except Exception as error:
-            raise PartsFail(own_step.parts_fail(step, parts, error)) from error
+        new_runs = functools.partial(Runs, tried, step, spec)
+        runs = new_runs()
+        whole, records = runs.of(parts)
         kind, apart = outputs.kind_of(parts, whole, records, lambda: runs.whole(parts.whole))
         if kind is Kind.COUPLED:
-            found.coupled[step] = self._said_of_outputs(step, parts, spec, apart, restore)
+            found.coupled[step] = outputs.sentence(self._model, parts, apart, _OUTPUTS[step], new_runs)
         else:
             self._note_losses(step, parts, whole, records, found, lambda: runs.whole(parts.whole))
         return whole, records
 
-    def _own_step(
-        self, step: str, parts: Parts, restore: Callable[[], None], found: Findings
-    ) -> tuple[Record, list[Record]] | None:
-        trial = OwnStep(self._model, step, parts, self._kinds, self._reproducible, restore)
+    def _own_step(self, tried: Tried, step: str, parts: Parts, found: Findings) -> tuple[Record, list[Record]] | None:
+        trial = OwnStep(tried, step, parts, self._reproducible)
         error: Exception | None = None
         finding = own_step.Finding()
         try:
@@ -196,7 +188,7 @@ class Trials:
         except NotComparable as caught:
             error = caught
         if trial.records is not None:
-            self._note_losses(step, parts, *trial.records, found, lambda: trial.run(parts=False)[0])
+            self._note_losses(step, parts, *trial.records, found, trial.again)
         if any(Kind[kind] is Kind.COUPLED for kind, _ in found.losses.values()):
             finding.gradients, error = Kind.UNKNOWN, None  # they are those of a loss that is gathered, or refused by itself
         places = {id(metric): place for place, metric in enumerate(self._model.metrics)}
@@ -216,34 +208,23 @@ class Trials:
         found: Findings,
         again: Callable[[], Record],
     ) -> None:
-        losses = losses_of(self._model)
-        for place, (kind, said) in compiled_losses.kinds(losses, parts, whole, records, again).items():
-            if not is_declared(losses[place]):
+        given = losses_of(self._model)
+        for place, (kind, said) in losses.compiled_kinds(given, parts, whole, records, again).items():
+            if not is_declared(given[place]):
                 found.losses[place], found.step_of_loss[place] = (kind.name, said), step
-                found.bytes_of_losses[place] = int(whole.loss_bytes[id(losses[place])]) // parts.samples
+                found.bytes_of_losses[place] = int(whole.loss_bytes[id(given[place])]) // parts.samples
         found.loss_draws += whole.loss_draws
         if adapter.has_own(self._model, step, "compute_loss"):
             return
         places = {id(layer): place for place, layer in enumerate(adapter.layers_of(self._model))}
-        for (layer, call), (kind, said) in added_losses.kinds(parts, whole, records).items():
+        for (layer, call), (kind, said) in losses.added_kinds(parts, whole, records).items():
             found.added[step, places[layer], call] = kind.name, said
-
-    def _said_of_outputs(self, step: str, parts: Parts, spec: Any, apart: float, restore: Callable[[], None]) -> str:
-        first = outputs.where(self._model, parts, lambda: Runs(self._model, step, spec, self._kinds, restore))
-        name = f"{type(self._model).__name__} {self._model.name!r}"
-        by = "in size" if apart == float("inf") else f"by {100 * apart:.2g} %"
-        return (
-            f"the output of {name} for a sample depends on the other samples of its batch"
-            + (f", from {first} on" if first else "")
-            + f": of {parts.samples} samples of the first batch in {_OUTPUTS[step]} it differs {by} from that of "
-            f"{parts.sizes[0]} and {parts.sizes[1]} of them"
-        )
 
     # ------------------------------------------------------------------------------------------------- on all ranks
 
-    def _try_sums(self, found: Findings, parts: Parts | None, restore: Callable[[], None]) -> None:
+    def _try_sums(self, tried: Tried, found: Findings, parts: Parts | None) -> None:
         """Finds out whether what couples samples is made of sums over them; then it does so no more. Collective."""
-        by_sums = BySums(self._model, self._kinds, restore)
+        by_sums = BySums(tried)
         subjects = by_sums.subjects(found)
         if not subjects or self._answer.accept_approximate:
             return
@@ -272,7 +253,7 @@ class Trials:
             self._gather_losses(found, batch_size)
             for subject, said in self._said.items():
                 if said:
-                    self._verdicts[subject].refuse(said, self._answer)
+                    verdict.refuse(subject, said, self._answer, self._warned)
 
     def _warn(self, what: str, reason: str) -> None:
         if what not in self._warned:
@@ -299,10 +280,10 @@ class Trials:
                 runtime.logger.info("the metric %r is computed from the samples of all ranks: %s", metric.name, why)
 
     def _take_losses(self, found: Findings) -> None:
-        losses = losses_of(self._model)
+        given = losses_of(self._model)
         for place, (name, said) in found.losses.items():
-            loss, kind = losses[place], Kind[name]
-            described = compiled_losses.described(self._model, loss)
+            loss, kind = given[place], Kind[name]
+            described = losses.described(self._model, loss)
             if kind is Kind.SUM and id(loss) not in self._kinds.summed:
                 self._kinds.summed.add(id(loss))
                 runtime.logger.info("%s is a sum over samples: ranks add up their parts", described)
@@ -313,12 +294,12 @@ class Trials:
 
     def _gather_losses(self, found: Findings, batch_size: int) -> None:
         """Losses that couple samples are computed from those of all ranks, where that is possible."""
-        losses, refused = losses_of(self._model), []
+        given, refused = losses_of(self._model), []
         for place, said in self._coupled_losses.items():
             if self._answer.accept_approximate or self._reproducible or found.bytes_of_losses.get(place, 0) < 0:
                 refused.append(said)
                 continue
-            self._kinds.gathered.add(id(losses[place]))
+            self._kinds.gathered.add(id(given[place]))
             if not self._answer.across_ranks and said not in self._warned:
                 self._warned.add(said)
                 runtime.logger.warning(

@@ -14,26 +14,36 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _EACH_RANK = "with fit(..., tnt_distribute_dataset=False) each rank has batches of its own"
-WAYS_OUT_OF_LOSS = (
+_WAYS_OUT_OF_LOSS = (
     "Ranks cannot compute such a loss from their own samples. Without reproducible, and with dense tensors, each rank computes "
     f"it from the outputs of all ranks, as tnt.all_gather inside the loss does; {_EACH_RANK}; "
     "tnt.Model(model, accept_approximate=True) trains the mean of the ranks' losses"
 )
-WAYS_OUT_OF_STEP = (
+_WAYS_OUT_OF_STEP = (
     "Ranks cannot compute it from their own samples. Let the loss be a mean or a sum over samples, give it to compile, or "
     f"bring the samples of all ranks together by tnt.all_gather inside the step (not with reproducible); {_EACH_RANK}; "
     "tnt.Model(model, accept_approximate=True) trains with the mean of the ranks' gradients"
 )
-WAYS_OUT_OF_OUTPUT = (
+_WAYS_OUT_OF_OUTPUT = (
     "Ranks cannot compute it from their own samples. Let the layer use no other sample: pad to a length that is the same for "
     "all batches, or bring what all samples have in common together by tnt.all_reduce or tnt.all_gather inside the layer; "
     f"{_EACH_RANK}; tnt.Model(model, accept_approximate=True) computes it from each rank's own samples"
 )
-WAYS_OUT_OF_KEPT = (
+_WAYS_OUT_OF_KEPT = (
     "Each rank would change it by its own samples. Bring those of all ranks together by tnt.all_reduce or tnt.all_gather in "
     f"the layer or step that changes it; {_EACH_RANK}; tnt.Model(model, accept_approximate=True) takes the mean over ranks at "
     "the end of each epoch"
 )
+
+
+COUPLED = {
+    "loss": (_WAYS_OUT_OF_LOSS, "the mean of the ranks' losses is trained"),
+    "added": (_WAYS_OUT_OF_STEP, "the mean of the ranks' losses is trained"),
+    "step": (_WAYS_OUT_OF_STEP, "the mean of the ranks' gradients is used"),
+    "output": (_WAYS_OUT_OF_OUTPUT, "it is computed from each rank's own samples"),
+    "kept": (_WAYS_OUT_OF_KEPT, "the mean over ranks is taken at the end of each epoch"),
+}
+"""What may couple samples: the user's alternatives, and the behaviour if the user accepts it."""
 
 
 class Answer(NamedTuple):
@@ -145,35 +155,24 @@ def _of_step(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     return {**worse, **flags, "gradients": gradients, "names": names, "updates": kinds("updates"), "logs": kinds("logs")}
 
 
-class Verdict:
-    """Refuses or accepts what couples samples.
+def refuse(subject: str, said: Iterable[str], answer: Answer, warned: set[str]) -> None:
+    """Refuses coupled samples, or warns once if the user accepts them.
 
     Args:
-        ways_out: the user's alternatives.
-        instead: the behaviour if the user accepts coupled samples.
+        subject: one of `COUPLED`.
+        said: of each loss, or of the step, what was compared.
+        warned: the subjects of the warnings so far.
+
+    Raises:
+        UnsupportedError: the user does not accept it.
     """
-
-    def __init__(self, ways_out: str, instead: str) -> None:
-        self._ways_out = ways_out
-        self._instead = instead
-        self._warned = False
-
-    def refuse(self, said: Iterable[str], answer: Answer) -> None:
-        """Refuses coupled samples, or warns once if the user accepts them.
-
-        Args:
-            said: of each loss, or of the step, what was compared.
-
-        Raises:
-            UnsupportedError: the user does not accept it.
-        """
-        text = "; ".join(said)
-        if not answer.accept_approximate:
-            of_compile = " across_ranks=True is for losses given to compile, and not for this." * answer.across_ranks
-            raise UnsupportedError(f"{text}.{of_compile} {self._ways_out}")
-        if not self._warned:
-            self._warned = True
-            runtime.logger.warning("%s. accept_approximate=True: %s instead", text, self._instead)
+    text, (ways_out, instead) = "; ".join(said), COUPLED[subject]
+    if not answer.accept_approximate:
+        of_compile = " across_ranks=True is for losses given to compile, and not for this." * answer.across_ranks
+        raise UnsupportedError(f"{text}.{of_compile} {ways_out}")
+    if subject not in warned:
+        warned.add(subject)
+        runtime.logger.warning("%s. accept_approximate=True: %s instead", text, instead)
 
 
 def warn_not_tried(what: str, reason: str) -> None:

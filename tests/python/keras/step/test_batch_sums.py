@@ -41,6 +41,15 @@ def test_other_losses(found, what):
     assert max(errors.values()) < CLOSE, errors
 
 
+def test_steps_of_the_users_own(found):
+    """A step that takes the ratio of sums itself, and updates twice; and one that clips its gradients."""
+    of_steps = found["steps"][0]
+    assert len(of_steps) == 2
+    for name, errors in of_steps.items():
+        assert errors.keys() == {"loss", "right", "val_loss", "val_right", "weights"}
+        assert max(errors.values()) < CLOSE, (name, errors)
+
+
 def test_it_is_said(found):
     for messages in found["said"]:
         assert "the loss 'guarded' is made of sums over samples: ranks add up each of them" in messages

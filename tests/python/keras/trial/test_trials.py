@@ -49,7 +49,11 @@ def same_as_serial(of_ranks, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["reduce_sum", "tensordot", "vector in a step", "sum in a step", "sum in compute_loss", "mean in a step"]
+    "name",
+    [
+        *("reduce_sum", "tensordot", "vector in a step", "sum in a step", "sum in compute_loss", "ratio in a step"),
+        "mean in a step",
+    ],
 )
 def test_a_sum_is_summed(found, name):
     same_as_serial(found["summed"], name)
@@ -96,7 +100,7 @@ def test_a_model_whose_output_couples_samples_is_refused(keras3):
             assert "accept_approximate=True" in text
 
 
-@pytest.mark.parametrize("name", ["largest", "median", "contrastive"])
+@pytest.mark.parametrize("name", ["largest", "median", "contrastive", "paired"])
 def test_a_loss_that_couples_samples_is_gathered(found, name):
     gathered(found["gathered_by_itself"], name)
 

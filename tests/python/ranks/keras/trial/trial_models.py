@@ -62,6 +62,13 @@ def contrastive(wanted: Any, found: Any) -> Any:
     return -tf.reduce_mean(tf.reduce_sum(alike * tf.nn.log_softmax(logits), 1) / tf.reduce_sum(alike, 1))
 
 
+def paired(wanted: Any, found: Any) -> Any:
+    """Compares each sample with another one, which is drawn."""
+    count = tf.shape(found)[0]
+    order = tf.random.experimental.index_shuffle(tf.range(count), tf.constant([3, 5], tf.uint32), count - 1)
+    return tf.reduce_mean(tf.square(wanted - tf.gather(found, order)))
+
+
 def gathered(wanted: Any, found: Any) -> Any:
     return contrastive(tnt.all_gather(wanted), tnt.all_gather(found))
 

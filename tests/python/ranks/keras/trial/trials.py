@@ -38,6 +38,7 @@ from trial_models import (
     median,
     noisy,
     noisy_sum,
+    paired,
     plain,
     ratio,
     reduce_sum,
@@ -61,6 +62,7 @@ def summed() -> dict[str, Any]:
         "vector in a step": both(squares, kind=OwnStep),
         "sum in a step": both(reduce_sum, kind=OwnStep, eagerly=False),
         "sum in compute_loss": both(reduce_sum, kind=OwnLoss),
+        "ratio in a step": both(ratio, kind=OwnStep),
         "mean in a step": both(rmse_of_each, kind=OwnStep),
     }
 
@@ -71,7 +73,7 @@ def rmse_of_each(wanted: Any, found: Any) -> Any:
 
 @check
 def refused() -> dict[str, Any]:
-    steps = {"step": (ratio, OwnStep), "compute_loss": (largest, OwnLoss), "shuffled": (shuffled, OwnStep)}
+    steps = {"step": (largest, OwnStep), "compute_loss": (largest, OwnLoss), "shuffled": (shuffled, OwnStep)}
     found = {name: raised(trained, *what) for name, what in steps.items()}
     return {**found, "across_ranks": raised(trained, largest, OwnLoss, across_ranks=True)}
 
@@ -79,7 +81,7 @@ def refused() -> dict[str, Any]:
 @check
 def gathered_by_itself() -> dict[str, Any]:
     """Losses that couple samples are those of one device, with a warning each."""
-    losses = {"largest": largest, "median": median, "contrastive": contrastive}
+    losses = {"largest": largest, "median": median, "contrastive": contrastive, "paired": paired}
     found: dict[str, Any] = {}
     for name, loss in losses.items():
         messages.clear()

@@ -1,6 +1,7 @@
-"""How the losses given to `compile` are made of the losses of a batch's parts.
+"""How the losses given to `compile`, and those that layers add in Keras' own steps, are made of the losses of a batch's parts.
 
-A loss that returns a sum is summed over ranks. One that couples the samples of a batch is computed from those of all ranks.
+A loss that returns a sum is summed over ranks, or scaled in each step (`tarantella.keras.step.added_losses`). One that couples
+the samples of a batch is computed from those of all ranks if it was given to `compile`, and else refused.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tarantella.keras import adapter
-from tarantella.keras.trial.comparison import SAME_VALUE, Kind, NotComparable, common_kind, compared
+from tarantella.keras.trial.comparison import SAME_VALUE, TOLERANCE, Kind, NotComparable, common_kind, compared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tarantella.keras.trial.record import Record
 
 
-def kinds(
+def compiled_kinds(
     losses: Sequence[Any], parts: Parts, whole: Record, of_parts: Sequence[Record], again: Callable[[], Record]
 ) -> dict[int, tuple[Kind, str]]:
     """The kind of each loss that was called, by its place, and what was compared, as words.
@@ -40,12 +41,20 @@ def kinds(
     return found
 
 
-def _compared(parts: Parts, whole: Any, of_parts: Sequence[Any]) -> tuple[Kind, str]:
-    kind = compared(whole, of_parts, parts.weights, tolerance=SAME_VALUE)
-    return kind, numbers(parts, whole, of_parts)
+def added_kinds(parts: Parts, whole: Record, of_parts: Sequence[Record]) -> dict[tuple[int, int], tuple[Kind, str]]:
+    """The kind of each loss that a layer added, by the layer's id and the number of its call, and what was compared."""
+    if any(part.added.keys() != whole.added.keys() for part in of_parts):
+        raise NotComparable("not as many losses are added for any samples")
+    return {
+        key: _compared(parts, value, [part.added[key] for part in of_parts], TOLERANCE) for key, value in whole.added.items()
+    }
 
 
-def numbers(parts: Parts, whole: Any, of_parts: Sequence[Any]) -> str:
+def _compared(parts: Parts, whole: Any, of_parts: Sequence[Any], tolerance: float = SAME_VALUE) -> tuple[Kind, str]:
+    return compared(whole, of_parts, parts.weights, tolerance=tolerance), _numbers(parts, whole, of_parts)
+
+
+def _numbers(parts: Parts, whole: Any, of_parts: Sequence[Any]) -> str:
     """The numbers that were compared, as words."""
     value, values = float(whole), [float(part) for part in of_parts]
     mean = sum(weight * number for weight, number in zip(parts.weights, values, strict=True))
@@ -56,12 +65,8 @@ def numbers(parts: Parts, whole: Any, of_parts: Sequence[Any]) -> str:
     )
 
 
-def name_of(loss: Any) -> str:
-    """The name of a loss, as its user knows it."""
-    return str(getattr(loss, "name", None) or type(loss).__name__)
-
-
 def described(model: Any, loss: Any) -> str:
     """A loss, as the subject of a sentence."""
     output = adapter.outputs_of_losses(model).get(id(loss))
-    return f"the loss {name_of(loss)!r}" + ("" if output is None else f" of the output {output!r}")
+    name = str(getattr(loss, "name", None) or type(loss).__name__)
+    return f"the loss {name!r}" + ("" if output is None else f" of the output {output!r}")
