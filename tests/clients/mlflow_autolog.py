@@ -1,5 +1,7 @@
 """Tracking by mlflow, written as for one process: one run, with the numbers of the whole batches and the model."""
 
+import os
+
 import keras
 import mlflow
 from client import OUT, PLAIN, report, rng, wrap
@@ -9,6 +11,7 @@ import tarantella as tnt
 IS_MASTER = PLAIN or tnt.is_master_rank()
 x = rng.normal(size=(64, 8)).astype("float32")
 y = x.sum(1, keepdims=True)
+os.chdir(OUT)  # logged models go to a folder there
 mlflow.set_tracking_uri(f"sqlite:///{OUT}/runs.db")
 mlflow.set_experiment("training")
 mlflow.tensorflow.autolog()

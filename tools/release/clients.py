@@ -43,7 +43,7 @@ class Client:
 
     @property
     def package(self) -> str:
-        return self.packages[0]
+        return self.packages[0].partition("<")[0]
 
 
 CLIENTS = [
@@ -61,6 +61,16 @@ CLIENTS = [
     Client("spektral_disjoint", ("spektral",), "mini-batches of graphs, by `tnt_batch_size`", legacy=True),
     Client("litert_export", ("ai-edge-litert",), "an exported file, written once"),
     Client("tensorboard_logs", ("tensorboard",), "Keras' `TensorBoard` callback"),
+    Client("gpflow_sparse", ("gpflow",), "a sparse Gaussian process in a loop with `tnt.DistributedGradientTape`"),
+    Client("deepxde_equation", ("deepxde", "tensorflow-probability"), "an equation; the optimizer sums up gradients"),
+    Client("csbdeep_restoration", ("csbdeep",), "a network whose training the package owns"),
+    Client("tcn_sequences", ("keras-tcn",), "dilated convolutions over sequences"),
+    Client("kecam_image", ("keras-cv-attention-models",), "Swin V2 and ConvNeXt", legacy=True),
+    Client("transformers_text", ("transformers<5",), "a classifier and a causal language model", legacy=True),
+    Client("kapre_audio", ("kapre",), "a spectrogram as a layer"),
+    Client("onnx_export", ("tf2onnx", "onnxruntime"), "ONNX files by Keras' export and by tf2onnx"),
+    Client("tfrs_ranking", ("tensorflow-recommenders",), "a ranking task; retrieval is refused", legacy=True),
+    Client("tfmot_pruning", ("tensorflow-model-optimization",), "pruning by its callback", legacy=True),
 ]
 
 
