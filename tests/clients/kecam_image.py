@@ -10,7 +10,7 @@ common = {"input_shape": (32, 32, 3), "num_classes": 4, "pretrained": None, "cla
 found = []
 for model in (
     swin_transformer_v2.SwinTransformerV2([1, 1], (2, 2), embed_dim=8, window_size=4, **common),
-    convnext.ConvNeXt([1, 1], [8, 16], layer_scale_init_value=1.0, **common),
+    convnext.ConvNeXt([1, 1], [8, 16], layer_scale_init_value=1.0, drop_connect_rate=0, **common),
 ):
     model = wrap(model)
     model.compile(keras.optimizers.SGD(0.02), keras.losses.SparseCategoricalCrossentropy(from_logits=True), ["accuracy"])
