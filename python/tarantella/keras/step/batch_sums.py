@@ -151,8 +151,11 @@ class BatchSums:
             yield
 
     def _kept_apart(self, model: Any) -> Iterator[Attribute]:
+        if self.method in ("train_step", "test_step"):  # it may hand compiled losses what it has made of sums itself
+            yield from adapter.loss_hooks(model, self._apart)
         for metric in model.metrics:
             yield metric, "update_state", self._apart(metric.update_state)
+            yield metric, "result", self._apart(metric.result)
         for optimizer in adapter.held_optimizers(model):
             hook = adapter.optimizer_hook()
             yield optimizer, hook, self._apart(getattr(optimizer, hook))

@@ -15,6 +15,7 @@ from tarantella.keras.trial.comparison import Kind
 from tarantella.keras.trial.own_step import OwnStep
 from tarantella.keras.trial.run import Runs
 from tarantella.keras.trial.state import losses_of
+from tarantella.keras.trial.verdict import NO_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,12 +43,15 @@ class BySums:
         if not self._kinds.may_use_sums:
             return []
         coupled, steps = Kind.COUPLED.name, list(dict.fromkeys([*found.tried, *found.steps]))
-        losses = [("loss", found.step_of_loss[p], p) for p, (kind, _) in sorted(found.losses.items()) if kind == coupled]
+        places = [place for place, (kind, _) in sorted(found.losses.items()) if kind == coupled]
+        losses = [("loss", found.step_of_loss[p], p) for p in places if found.bytes_of_losses[p] != NO_ROWS]
+        made_in_step = {found.step_of_loss[p] for p in places} - {step for _, step, _ in losses}
         added = {step for (step, _, _), (kind, _) in found.added.items() if kind == coupled}
         if adapter.is_jit_compiled(self._model):
             added = set()
         own = [step for step in steps if step in found.steps]
-        if all(found.steps[step]["gradients"] != coupled for step in own) or self._is_compiled_step(own):
+        couples = made_in_step.intersection(own) or any(found.steps[step]["gradients"] == coupled for step in own)
+        if not couples or self._is_compiled_step(own):
             own = []
         return [*losses, *(("added", step, 0) for step in sorted(added)), *(("own", step, 0) for step in sorted(own))]
 
@@ -63,8 +67,12 @@ class BySums:
         registry[key] = sums
         try:
             if what == "own":
-                finding = OwnStep(self._tried, step, parts, False).finding()
+                trial = OwnStep(self._tried, step, parts, False)
+                finding = trial.finding()
                 found = [*finding.updates.values(), *finding.logs.values(), finding.gradients]
+                if trial.records is not None and adapter.has_own(self._model, step):
+                    of_losses = losses.compiled_kinds(losses_of(self._model), parts, *trial.records, trial.again)
+                    found += [kind for kind, _ in of_losses.values()]
             else:
                 whole, records = Runs(self._tried, step, spreads=False).of(parts)
                 if what == "loss":

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
@@ -33,16 +33,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tarantella.keras.step.losses import LossKinds
+    from tarantella.keras.step.patch import Attribute
     from tarantella.keras.trial.parts import Parts
 
 
 def _run_step(tried: Tried, name: str, batch: Any, step: TrialStep, in_tapes: Callable[[Record], Any]) -> Record:
     """Runs the step of the plain model on these samples, or traces it, without an update."""
-    model, record = tried.model, Record()
+    model, record, own = tried.model, Record(), step.loss_kinds.own_by_sums.get(name)
     with (
-        _sums_of_batch(model, name, step),
+        patched(lambda: _sums_of_batch(model, name, step)),
         patched(lambda: [*recorders(model, record, step), *neutral(model)]),
         in_tapes(record),
+        batch_sums.in_own_step(model, name, step, own),
     ):
         logs = getattr(model, name)(batch)
     record.divisors = step.divisors
@@ -57,17 +59,12 @@ def _run_step(tried: Tried, name: str, batch: Any, step: TrialStep, in_tapes: Ca
     return record
 
 
-@contextmanager
-def _sums_of_batch(model: Any, name: str, step: TrialStep) -> Iterator[None]:
-    """The context in which sums are those of the whole batch, where the step, its loss or its layers need them."""
+def _sums_of_batch(model: Any, name: str, step: TrialStep) -> Iterator[Attribute]:
+    """The model's loss or call with sums of the whole batch, where it needs them."""
     kinds = step.loss_kinds
-    own, added = kinds.own_by_sums.get(name), kinds.added_by_sums.get(name == "train_step")
-    methods = [sums for sums in (own, added) if sums is not None and sums.method != name]
-    attributes = [
-        hook for sums in methods for hook in batch_sums.hooks(model, sums.method, functools.partial(_itself, sums), step)
-    ]
-    with patched(lambda: attributes), batch_sums.in_own_step(model, name, step, own):
-        yield
+    for sums in (kinds.own_by_sums.get(name), kinds.added_by_sums.get(name == "train_step")):
+        if sums is not None and sums.method != name:
+            yield from batch_sums.hooks(model, sums.method, functools.partial(_itself, sums), step)
 
 
 def _itself(value: Any) -> Any:

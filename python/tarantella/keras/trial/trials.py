@@ -212,7 +212,8 @@ class Trials:
         for place, (kind, said) in losses.compiled_kinds(given, parts, whole, records, again).items():
             if not is_declared(given[place]):
                 found.losses[place], found.step_of_loss[place] = (kind.name, said), step
-                found.bytes_of_losses[place] = int(whole.loss_bytes[id(given[place])]) // parts.samples
+                size, *sizes = (int(record.loss_bytes[id(given[place])]) for record in (whole, *records))
+                found.bytes_of_losses[place] = size // parts.samples if sum(sizes) == size or size < 0 else verdict.NO_ROWS
         found.loss_draws += whole.loss_draws
         if adapter.has_own(self._model, step, "compute_loss"):
             return

@@ -44,6 +44,8 @@ COUPLED = {
     "kept": (_WAYS_OUT_OF_KEPT, "the mean over ranks is taken at the end of each epoch"),
 }
 """What may couple samples: the user's alternatives, and the behaviour if the user accepts it."""
+NO_ROWS = -2
+"""In `Findings.bytes_of_losses`: the loss is given numbers that the model makes of all samples."""
 
 
 class Answer(NamedTuple):
@@ -62,7 +64,7 @@ class Findings:
     losses: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Of losses given to `compile`: the kind, and what was compared, as words."""
     bytes_of_losses: dict[int, int] = field(default_factory=dict)
-    """How many bytes a sample has of what they are given; negative if it cannot be gathered."""
+    """How many bytes a sample has of what they are given; negative if it cannot be gathered, `NO_ROWS` if not of samples."""
     kept: dict[int, str] = field(default_factory=dict)
     """Of what a training step keeps, by its place in `moving_statistics.kept`: the kind."""
     added: dict[tuple[str, int, int], tuple[str, str]] = field(default_factory=dict)
@@ -100,6 +102,8 @@ class Findings:
             self.added.update((key, (mean, "")) for key in self.added if key[0] == step)
         else:
             self.steps[step] = {**self.steps[step], "gradients": mean, "names": [], "updates": {}, "logs": {}}
+            no_rows = [p for p, size in self.bytes_of_losses.items() if size == NO_ROWS and self.step_of_loss[p] == step]
+            self.losses.update((place, (mean, "")) for place in no_rows)
 
 
 def agreed(own: Findings) -> Findings:

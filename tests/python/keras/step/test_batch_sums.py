@@ -34,9 +34,9 @@ def test_a_compiled_loss(found):
         assert max(errors.values()) < CLOSE, (name, errors)
 
 
-@pytest.mark.parametrize("what", ["scaled", "own", "added"])
+@pytest.mark.parametrize("what", ["scaled", "own", "added", "own_steps_of_tokens", "called"])
 def test_other_losses(found, what):
-    """One whose gradients are scaled, that of compute_loss, and one that a layer adds."""
+    """One whose gradients are scaled, of compute_loss, that a layer adds, of steps of one's own, in the model's call."""
     errors = found[what][0]
     assert max(errors.values()) < CLOSE, errors
 

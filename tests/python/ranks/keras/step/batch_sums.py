@@ -70,12 +70,12 @@ def penalised(y: Any, found: Any) -> Any:
     return counted(y, found) + 0.1 * tf.reduce_mean(tf.square(found)) + 0.01 * tf.reduce_sum(tf.square(tf.ones([3])))
 
 
-def network() -> Any:
+def network(start: str = "glorot_uniform") -> Any:
     keras.backend.clear_session()
     keras.utils.set_random_seed(3)
     inputs = keras.Input((LENGTH,), dtype="int32")
     x = keras.layers.Embedding(WORDS, 6)(inputs)
-    return inputs, keras.layers.Dense(WORDS, "softmax")(keras.layers.LayerNormalization()(x))
+    return inputs, keras.layers.Dense(WORDS, "softmax", kernel_initializer=start)(keras.layers.LayerNormalization()(x))
 
 
 def plain() -> Any:
@@ -88,6 +88,80 @@ class OwnLoss(keras.Model):
         self.tracker.update_state(loss)
         self.of_tokens.update_state(of_tokens(y, y_pred))
         return loss
+
+
+class OwnSteps(keras.Model):
+    """Steps of tokens, as tutorials write them: a ratio of sums, numbers that are tracked, and a regularizer."""
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        with tf.GradientTape() as tape:
+            found = self(x, training=True)
+            loss = ratio(y, found) + 1e-3 * tf.add_n([tf.nn.l2_loss(v) for v in self.trainable_variables])
+        self.optimizer.apply_gradients(
+            zip(tape.gradient(loss, self.trainable_variables), self.trainable_variables, strict=True)
+        )
+        return self.logs(loss, y, found)
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        x, y = data
+        found = self(x, training=False)
+        return self.logs(ratio(y, found), y, found)
+
+    def logs(self, loss: Any, y: Any, found: Any) -> dict[str, Any]:
+        self.tracker.update_state(loss)
+        self.of_tokens.update_state(of_tokens(y, found))
+        return {"tracker": self.tracker.result(), "of_tokens": self.of_tokens.result(), "ratio": loss}
+
+
+def own_steps(start: str = "glorot_uniform") -> Any:
+    model = OwnSteps(*network(start))
+    model.tracker, model.of_tokens = keras.metrics.Mean(name="tracker"), keras.metrics.Mean(name="of_tokens")
+    return model
+
+
+def untrained() -> Any:
+    """All words are as likely: the loss of any samples is the same, and only the gradients couple them."""
+    return own_steps("zeros")
+
+
+class LossInCall(keras.Model):
+    """Gets labels among its inputs and computes its loss in `call`, as the models of transformers do."""
+
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        self.network = network
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        found = self.network(inputs["words"])
+        return tf.reshape(ratio(inputs["wanted"], found), (1,)), found
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        with tf.GradientTape() as tape:
+            loss, found = self(data, training=True)
+            loss = self.of_compile(loss, loss)
+        self.optimizer.apply_gradients(
+            zip(tape.gradient(loss, self.trainable_variables), self.trainable_variables, strict=True)
+        )
+        return self.logs(loss, data, found)
+
+    def test_step(self, data: Any) -> dict[str, Any]:
+        loss, found = self(data)
+        return self.logs(self.of_compile(loss, loss), data, found)
+
+    def of_compile(self, y: Any, found: Any) -> Any:
+        return self.compiled_loss(y, found) if LEGACY else self.compute_loss(y=y, y_pred=found)
+
+    def logs(self, loss: Any, data: Any, found: Any) -> dict[str, Any]:
+        return {"loss": loss, "of_tokens": tf.reduce_mean(of_tokens(data["wanted"], found))}
+
+
+def itself(_: Any, found: Any) -> Any:
+    return tf.reduce_mean(found)
+
+
+def in_call() -> Any:
+    return LossInCall(keras.Model(*network()))
 
 
 def own_loss() -> Any:
@@ -177,6 +251,8 @@ def trained(make: Any, loss: Any = None, scaled: bool = False, **options: Any) -
     data = tf.data.Dataset.from_tensor_slices((tuple(inputs), wanted) if make is adding else (inputs, wanted))
     if make is adding:
         data = data.map(lambda inputs, _: (inputs,))
+    if make is in_call:
+        data = data.map(lambda words, wanted: {"words": words, "wanted": wanted})
     data = data.batch(BATCH)
     history = model.fit(data, epochs=1, verbose=0, validation_data=data).history
     weights = np.concatenate([np.asarray(v).ravel() for v in model.trainable_variables]).tolist()
@@ -215,6 +291,17 @@ def steps() -> dict[str, dict[str, float]]:
         return {make.__name__: compared(make) for make in (own_step, clipping_step)}
     finally:
         wanted = before
+
+
+@check
+def own_steps_of_tokens() -> dict[str, float]:
+    found = [compared(make) for make in (own_steps, untrained)]
+    return {name: max(errors[name] for errors in found) for name in found[0]}
+
+
+@check
+def called() -> dict[str, float]:
+    return compared(in_call, itself)
 
 
 @check
