@@ -40,7 +40,7 @@ LAYERS = [
     ("callers of the C API", "#fef3c7", ("python/extension/", "benchmarks/")),
     ("C API, reducer, bootstrap", "#ede9fe", ("src/api/", "src/reducer/", "src/bootstrap/")),
     ("communicators", "#ede9fe", ("src/comm/",)),
-    ("devices, kernels, base", "#fee2e2", ("src/", "kernels/", "include/")),
+    ("devices, base, kernels, common", "#fee2e2", ("src/", "kernels/", "include/")),
 ]
 
 Graph = dict[str, set[str]]

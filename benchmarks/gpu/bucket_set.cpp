@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/dtype.hpp"
 #include "benchmarks/types.hpp"
+#include "common/dtype.hpp"
 
 namespace tnt::bench {
 namespace {

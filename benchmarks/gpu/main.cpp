@@ -3,9 +3,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include "base/error.hpp"
 #include "benchmarks/gpu/cases.hpp"
 #include "benchmarks/types.hpp"
+#include "common/error.hpp"
 
 namespace tnt::bench {
 namespace {

@@ -17,7 +17,6 @@
 #include <string>
 #include <vector>
 
-#include "base/error.hpp"
 #include "benchmarks/rows.hpp"
 #include "benchmarks/shape.hpp"
 #include "benchmarks/simulated/smpi_reference.hpp"
@@ -26,6 +25,7 @@
 #include "comm/network/choice.hpp"
 #include "comm/network/communicator.hpp"
 #include "comm/simulated/simulated_network.hpp"
+#include "common/error.hpp"
 #include "kernels/cpu/memory_model.hpp"
 
 // The library's clock in this program is the simulation's: the linker leads its calls of clock_gettime here (CMakeLists.txt).

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <span>
 
-#include "base/dtype.hpp"
+#include "common/dtype.hpp"
 #include "kernels/cpu/isa.hpp"
 
 namespace tnt {

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "base/dtype.hpp"
+#include "common/dtype.hpp"
 
 namespace tnt {
 

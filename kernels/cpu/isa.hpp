@@ -8,7 +8,7 @@
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 
-#include "base/non_copyable.hpp"
+#include "common/non_copyable.hpp"
 #endif
 
 namespace tnt {

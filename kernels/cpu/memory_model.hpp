@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "base/non_copyable.hpp"
+#include "common/non_copyable.hpp"
 
 namespace tnt {
 

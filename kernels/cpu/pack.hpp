@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "base/dtype.hpp"
+#include "common/dtype.hpp"
 #include "kernels/cpu/copy.hpp"
 #include "kernels/cpu/isa.hpp"
 

@@ -1,6 +1,6 @@
 #include "kernels/cuda/arguments.hpp"
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 #include "kernels/cuda/bucket_kernels.hpp"
 
 namespace tnt::gpu {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "base/rounded_up.hpp"
+#include "common/rounded_up.hpp"
 
 namespace tnt::gpu {
 namespace {

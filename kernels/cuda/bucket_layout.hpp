@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "base/dtype.hpp"
+#include "common/dtype.hpp"
 #include "kernels/cuda/bucket_kernels.hpp"
 
 namespace tnt::gpu {

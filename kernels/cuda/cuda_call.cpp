@@ -3,7 +3,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "api/boundary.hpp"
-#include "base/dtype.hpp"
 #include "comm/communicator.hpp"
+#include "common/dtype.hpp"
 
 namespace tnt {
 

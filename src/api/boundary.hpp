@@ -12,8 +12,8 @@
 #include <string>
 
 #include "base/cancellation.hpp"
-#include "base/error.hpp"
 #include "base/forks.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

@@ -10,8 +10,8 @@
 #include <mutex>
 #include <vector>
 
-#include "base/non_copyable.hpp"
 #include "comm/executor.hpp"
+#include "common/non_copyable.hpp"
 
 struct tnt_comm;
 struct tnt_work;

@@ -15,7 +15,7 @@
 #include "base/forks.hpp"
 #include "base/host_cache.hpp"
 #include "base/log.hpp"
-#include "base/non_copyable.hpp"
+#include "common/non_copyable.hpp"
 
 namespace tnt {
 namespace {

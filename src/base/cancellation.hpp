@@ -3,7 +3,7 @@
 
 #include <pthread.h>
 
-#include "base/non_copyable.hpp"
+#include "common/non_copyable.hpp"
 
 namespace tnt {
 

@@ -1,6 +1,7 @@
 // The library's clock, CLOCK_MONOTONIC in nanoseconds (equal for all processes of a node), and deadlines on it.
 //
-// src/base has what every other folder may use: errors, types, settings, logging. It includes no other folder.
+// src/base has what every other folder of src may use: settings, the log, the clock, the timeline, descriptors and threads. It
+// knows no ranks, and it includes no other folder but src/common.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 
 #include <atomic>
 
-#include "base/non_copyable.hpp"
+#include "common/non_copyable.hpp"
 
 namespace tnt {
 

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 

@@ -11,10 +11,10 @@
 #include <filesystem>
 #include <system_error>
 
-#include "base/error.hpp"
 #include "base/file_descriptor.hpp"
 #include "base/log.hpp"
 #include "base/read_text.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 

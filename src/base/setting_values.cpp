@@ -11,8 +11,8 @@
 #include <sstream>
 #include <string_view>
 
-#include "base/dtype.hpp"
-#include "base/error.hpp"
+#include "common/dtype.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.hpp"
 #include "base/host_cache.hpp"
 #include "base/job_token.hpp"
 #include "base/setting_values.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

@@ -6,8 +6,8 @@
 #include <system_error>
 #include <utility>
 
-#include "base/error.hpp"
-#include "base/non_copyable.hpp"
+#include "common/error.hpp"
+#include "common/non_copyable.hpp"
 
 namespace tnt {
 namespace {

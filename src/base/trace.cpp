@@ -8,8 +8,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "base/error.hpp"
 #include "base/file_descriptor.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

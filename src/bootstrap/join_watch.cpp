@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "base/error.hpp"
 #include "base/thread.hpp"
 #include "bootstrap/local_socket.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

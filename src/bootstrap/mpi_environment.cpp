@@ -2,7 +2,7 @@
 
 #include <cstdlib>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

@@ -7,10 +7,10 @@
 #include <thread>
 
 #include "base/clock.hpp"
-#include "base/error.hpp"
 #include "bootstrap/local_socket.hpp"
 #include "bootstrap/rendezvous_lines.hpp"
 #include "bootstrap/rendezvous_server.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

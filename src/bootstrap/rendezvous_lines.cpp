@@ -14,7 +14,7 @@
 #include <string_view>
 #include <thread>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "base/error.hpp"
 #include "base/file_descriptor.hpp"
 #include "base/settings.hpp"
 #include "bootstrap/rendezvous_lines.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 

@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.hpp"
 #include "bootstrap/rendezvous_lines.hpp"
 #include "bootstrap/rendezvous_server.hpp"
 #include "bootstrap/tcp_socket.hpp"
 #include "comm/error_messages.hpp"
 #include "comm/tcp/tcp_network.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

@@ -17,7 +17,7 @@
 #include <system_error>
 #include <thread>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "base/dtype.hpp"
+#include "common/dtype.hpp"
 
 namespace tnt {
 

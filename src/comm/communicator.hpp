@@ -14,10 +14,10 @@
 #include <string>
 #include <string_view>
 
-#include "base/dtype.hpp"
-#include "base/error.hpp"
-#include "base/non_copyable.hpp"
 #include "comm/call.hpp"
+#include "common/dtype.hpp"
+#include "common/error.hpp"
+#include "common/non_copyable.hpp"
 #include "kernels/cpu/pack.hpp"
 
 namespace tnt {

@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "base/error.hpp"
 #include "comm/blocks.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

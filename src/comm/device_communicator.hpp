@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-#include "base/non_copyable.hpp"
 #include "comm/call.hpp"
 #include "comm/communicator.hpp"
+#include "common/non_copyable.hpp"
 #include "device/device.hpp"
 
 namespace tnt {

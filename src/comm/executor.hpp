@@ -15,8 +15,8 @@
 #include <thread>
 #include <utility>
 
-#include "base/error.hpp"
-#include "base/non_copyable.hpp"
+#include "common/error.hpp"
+#include "common/non_copyable.hpp"
 
 namespace tnt {
 

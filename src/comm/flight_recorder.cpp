@@ -10,7 +10,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 

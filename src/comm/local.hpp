@@ -6,8 +6,8 @@
 #include <mutex>
 #include <optional>
 
-#include "base/error.hpp"
 #include "comm/communicator.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 

@@ -3,9 +3,9 @@
 
 #include <cstddef>
 
-#include "base/dtype.hpp"
-#include "base/non_copyable.hpp"
 #include "comm/communicator.hpp"
+#include "common/dtype.hpp"
+#include "common/non_copyable.hpp"
 
 namespace tnt {
 

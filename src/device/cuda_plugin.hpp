@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 #include "device/device.hpp"
 
 namespace tnt {

@@ -14,7 +14,7 @@
 #include <memory>
 #include <string>
 
-#include "base/non_copyable.hpp"
+#include "common/non_copyable.hpp"
 #include "kernels/cuda/bucket_kernels.hpp"
 
 namespace tnt {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "base/non_copyable.hpp"
+#include "common/non_copyable.hpp"
 #include "device/device.hpp"
 
 namespace tnt {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "base/rounded_up.hpp"
+#include "common/rounded_up.hpp"
 
 namespace tnt {
 namespace {

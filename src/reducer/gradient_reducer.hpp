@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/non_copyable.hpp"
+#include "common/non_copyable.hpp"
 #include "device/device.hpp"
 #include "kernels/cpu/pack.hpp"
 #include "reducer/plan.hpp"

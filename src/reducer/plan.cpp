@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

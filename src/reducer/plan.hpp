@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "base/dtype.hpp"
 #include "comm/communicator.hpp"
+#include "common/dtype.hpp"
 
 namespace tnt {
 

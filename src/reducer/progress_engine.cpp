@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <utility>
 
-#include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/thread.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 

@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/non_copyable.hpp"
+#include "common/non_copyable.hpp"
 
 namespace tnt {
 

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <string>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

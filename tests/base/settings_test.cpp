@@ -11,7 +11,7 @@
 #include <string>
 #include <utility>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 #include "support/no_new_threads.hpp"
 
 namespace tnt {

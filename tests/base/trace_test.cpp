@@ -10,7 +10,7 @@
 #include <set>
 #include <thread>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

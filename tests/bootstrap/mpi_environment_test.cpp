@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

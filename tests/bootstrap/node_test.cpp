@@ -9,7 +9,7 @@
 #include <random>
 #include <vector>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

@@ -15,8 +15,8 @@
 #include <random>
 #include <vector>
 
-#include "base/error.hpp"
 #include "comm/shm/segment.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

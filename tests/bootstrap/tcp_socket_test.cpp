@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

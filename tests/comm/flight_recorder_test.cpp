@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

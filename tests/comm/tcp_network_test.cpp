@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "base/error.hpp"
 #include "bootstrap/tcp_socket.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

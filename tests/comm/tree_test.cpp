@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "base/dtype.hpp"
+#include "common/dtype.hpp"
 #include "support/array.hpp"
 #include "support/collectives.hpp"
 #include "support/effort.hpp"

@@ -6,8 +6,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/error.hpp"
 #include "comm/shm/shm_communicator.hpp"
+#include "common/error.hpp"
 #include "support/collectives.hpp"
 #include "support/thread_ranks.hpp"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <thread>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 #include "device/cuda/cuda_device.hpp"
 #include "device/cuda/stream_device.hpp"
 #include "device/fake_cuda.hpp"

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/error.hpp"
 #include "base/log.hpp"
+#include "common/error.hpp"
 #include "support/simulated_device.hpp"
 
 namespace tnt {

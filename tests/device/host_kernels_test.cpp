@@ -7,7 +7,7 @@
 #include <limits>
 #include <numeric>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 #include "kernels/cpu/half.hpp"
 #include "kernels/cuda/bucket_layout.hpp"
 

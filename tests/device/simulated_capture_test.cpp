@@ -5,7 +5,7 @@
 #include <cstring>
 #include <functional>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 #include "device/handles.hpp"
 #include "support/simulated_device.hpp"
 

@@ -11,7 +11,7 @@
 #include <set>
 #include <thread>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 #include "device/handles.hpp"
 #include "support/simulated_device.hpp"
 #include "support/simulated_stream.h"

@@ -1,8 +1,8 @@
 // Functions that the files under test call: those of the C API, without the library behind them, and what would open files.
 #include <string>
 
-#include "base/dtype.hpp"
 #include "base/job_token.hpp"
+#include "common/dtype.hpp"
 #include "tarantella/tarantella.h"
 
 const char* tnt_version(void) { return "0.0"; }

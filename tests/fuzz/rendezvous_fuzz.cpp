@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <array>
 
-#include "base/error.hpp"
 #include "bootstrap/rendezvous_lines.hpp"
+#include "common/error.hpp"
 #include "fuzz/fuzz.hpp"
 
 namespace {

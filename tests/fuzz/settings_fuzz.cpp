@@ -1,8 +1,8 @@
 // Settings: each line is NAME=VALUE, as in an environment.
 #include <map>
 
-#include "base/error.hpp"
 #include "base/settings.hpp"
+#include "common/error.hpp"
 #include "fuzz/fuzz.hpp"
 
 namespace {

@@ -1,6 +1,6 @@
 // Tuning files: TNT_INTERNAL_TUNING, and the one in the user's cache.
-#include "base/error.hpp"
 #include "comm/shm/tuning.hpp"
+#include "common/error.hpp"
 #include "fuzz/fuzz.hpp"
 
 namespace {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "base/dtype.hpp"
+#include "common/dtype.hpp"
 #include "gpu/device_copies.hpp"
 
 namespace tnt::testing {

@@ -62,8 +62,8 @@ PYTHON = [
 # folders of C, C++ and CUDA; a folder that is named here is a room of its own
 CPP = [
     ["include/tarantella"],
-    ["src/base", "python/extension", "examples"],
-    ["kernels/cpu", "kernels/cuda"],
+    ["src/common", "python/extension", "examples"],
+    ["kernels/cpu", "kernels/cuda", "src/base"],
     ["src/device"],
     ["src/device/cuda", "src/comm"],
     ["src/comm/shm", "src/comm/nccl", "src/comm/staged"],

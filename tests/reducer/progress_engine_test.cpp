@@ -9,7 +9,7 @@
 #include <future>
 #include <thread>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 #include "support/no_new_threads.hpp"
 
 namespace tnt {

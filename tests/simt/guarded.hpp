@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-#include "base/dtype.hpp"
+#include "common/dtype.hpp"
 
 namespace tnt::testing {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
-#include "base/error.hpp"
+#include "common/error.hpp"
 #include "kernels/cpu/reduce.hpp"
 
 namespace tnt::testing {

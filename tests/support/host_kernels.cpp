@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "base/dtype.hpp"
+#include "common/dtype.hpp"
 #include "kernels/cpu/half.hpp"
 #include "kernels/cpu/pack.hpp"
 #include "kernels/cpu/reduce.hpp"

@@ -1,5 +1,5 @@
 // CUDA graphs: a capture records the calls, a replay makes them again.
-#include "base/error.hpp"
+#include "common/error.hpp"
 #include "support/simulated_streams_inner.hpp"
 
 namespace tnt::testing {

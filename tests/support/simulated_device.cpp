@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/clock.hpp"
-#include "base/dtype.hpp"
+#include "common/dtype.hpp"
 #include "support/simulated_memory.hpp"
 #include "support/simulated_stream.h"
 

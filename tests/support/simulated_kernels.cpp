@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <span>
 
-#include "base/dtype.hpp"
+#include "common/dtype.hpp"
 #include "support/host_kernels.hpp"
 #include "support/simulated_memory.hpp"
 

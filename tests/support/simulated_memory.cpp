@@ -9,7 +9,7 @@
 #include <cstring>
 #include <vector>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt::testing {
 namespace {

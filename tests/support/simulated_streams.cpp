@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "base/clock.hpp"
-#include "base/error.hpp"
+#include "common/error.hpp"
 #include "support/simulated_streams_inner.hpp"
 
 namespace tnt::testing {

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/error.hpp"
 #include "comm/communicator.hpp"
+#include "common/error.hpp"
 #include "support/transport.hpp"
 
 namespace tnt::testing {

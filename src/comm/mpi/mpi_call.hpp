@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 

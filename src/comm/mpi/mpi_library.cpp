@@ -10,9 +10,9 @@
 #include <optional>
 #include <string_view>
 
-#include "base/error.hpp"
 #include "base/plugin.hpp"
 #include "base/read_text.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "base/error.hpp"
 #include "comm/network/network.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 

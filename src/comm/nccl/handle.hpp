@@ -9,8 +9,8 @@
 #include <optional>
 #include <utility>
 
-#include "base/error.hpp"
 #include "comm/nccl/library.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <string_view>
 
-#include "base/error.hpp"
 #include "base/log.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

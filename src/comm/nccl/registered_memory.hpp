@@ -4,8 +4,8 @@
 #include <cstddef>
 #include <memory>
 
-#include "base/non_copyable.hpp"
 #include "comm/nccl/handle.hpp"
+#include "common/non_copyable.hpp"
 #include "device/device.hpp"
 
 namespace tnt {

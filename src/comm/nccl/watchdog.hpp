@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
-#include "base/non_copyable.hpp"
 #include "comm/nccl/progress_exchange.hpp"
+#include "common/non_copyable.hpp"
 #include "device/handles.hpp"
 
 namespace tnt {

@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "base/non_copyable.hpp"
+#include "common/non_copyable.hpp"
 #include "tarantella/tarantella.h"
 
 namespace tnt {

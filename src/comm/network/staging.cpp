@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/rounded_up.hpp"
+#include "common/rounded_up.hpp"
 
 namespace tnt {
 namespace {

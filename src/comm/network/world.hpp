@@ -12,10 +12,10 @@
 #include <tuple>
 #include <vector>
 
-#include "base/error.hpp"
-#include "base/non_copyable.hpp"
 #include "comm/flight_recorder.hpp"
 #include "comm/network/network.hpp"
+#include "common/error.hpp"
+#include "common/non_copyable.hpp"
 
 namespace tnt {
 

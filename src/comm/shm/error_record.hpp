@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 

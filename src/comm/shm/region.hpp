@@ -7,10 +7,10 @@
 #include <memory>
 #include <vector>
 
-#include "base/non_copyable.hpp"
 #include "comm/communicator.hpp"
 #include "comm/shm/segment.hpp"
 #include "comm/shm/world.hpp"
+#include "common/non_copyable.hpp"
 
 namespace tnt {
 

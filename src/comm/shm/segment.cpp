@@ -8,8 +8,8 @@
 
 #include <algorithm>
 
-#include "base/error.hpp"
-#include "base/rounded_up.hpp"
+#include "common/error.hpp"
+#include "common/rounded_up.hpp"
 
 namespace tnt {
 namespace {

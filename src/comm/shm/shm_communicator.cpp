@@ -5,12 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/rounded_up.hpp"
 #include "comm/error_messages.hpp"
 #include "comm/phases.hpp"
 #include "comm/shm/all_reduce.hpp"
 #include "comm/shm/error_record.hpp"
 #include "comm/shm/shrink.hpp"
+#include "common/rounded_up.hpp"
 #include "kernels/cpu/reduce.hpp"
 
 namespace tnt {

@@ -7,7 +7,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/cancellation.hpp"
 #include "base/clock.hpp"
-#include "base/non_copyable.hpp"
+#include "common/non_copyable.hpp"
 
 namespace tnt {
 

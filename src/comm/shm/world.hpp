@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "base/error.hpp"
 #include "base/file_descriptor.hpp"
-#include "base/non_copyable.hpp"
 #include "comm/flight_recorder.hpp"
 #include "comm/shm/segment.hpp"
 #include "comm/shm/tuning.hpp"
 #include "comm/shm/wait.hpp"
+#include "common/error.hpp"
+#include "common/non_copyable.hpp"
 
 namespace tnt {
 

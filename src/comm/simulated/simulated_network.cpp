@@ -2,8 +2,8 @@
 
 #include <simgrid/s4u/Actor.hpp>
 
-#include "base/error.hpp"
 #include "comm/network/exchange.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <utility>
 
-#include "base/rounded_up.hpp"
 #include "comm/blocks.hpp"
+#include "common/rounded_up.hpp"
 
 namespace tnt {
 namespace {

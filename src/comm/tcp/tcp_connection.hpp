@@ -10,7 +10,7 @@
 
 #include "base/file_descriptor.hpp"
 #include "base/forks.hpp"
-#include "base/non_copyable.hpp"
+#include "common/non_copyable.hpp"
 
 namespace tnt {
 

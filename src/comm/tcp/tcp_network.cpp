@@ -14,8 +14,8 @@
 #include <utility>
 
 #include "base/clock.hpp"
-#include "base/error.hpp"
 #include "comm/tcp/tcp_connection.hpp"
+#include "common/error.hpp"
 
 namespace tnt {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 #include "device/cuda/guards.hpp"
 #include "device/cuda/stream_device.hpp"
 #include "kernels/cuda/cuda_call.hpp"

@@ -1,6 +1,6 @@
 #include "device/cuda/driver.hpp"
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 #include "kernels/cuda/cuda_call.hpp"
 
 namespace tnt {

@@ -3,7 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "base/non_copyable.hpp"
+#include "common/non_copyable.hpp"
 #include "device/cuda/driver.hpp"
 #include "kernels/cuda/cuda_call.hpp"
 

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 #include "device/cuda/guards.hpp"
 #include "device/device.hpp"
 

@@ -1,4 +1,4 @@
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 #include <cerrno>
 #include <new>

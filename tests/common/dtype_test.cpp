@@ -1,5 +1,5 @@
 // Element types: sizes, names, invalid values, and that dispatch agrees with the sizes.
-#include "base/dtype.hpp"
+#include "common/dtype.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // The one error type of the library: a status and a message. src/api converts it at the C boundary.
 //
-// src/base has what every other folder may use: errors, element types, settings, the log, the clock, the timeline, descriptors
-// and threads. It knows no ranks, and it includes no other folder of src.
+// src/common has what the kernels use as well as all that is above them: errors, element types, sizes. It includes no other
+// folder but that of tarantella.h.
 #pragma once
 
 #include <fmt/core.h>

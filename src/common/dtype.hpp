@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/error.hpp"
+#include "common/error.hpp"
 #include "tarantella/tarantella.h"
 
 namespace tnt {

@@ -1,4 +1,4 @@
-#include "base/dtype.hpp"
+#include "common/dtype.hpp"
 
 #include <array>
 

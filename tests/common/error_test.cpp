@@ -1,5 +1,5 @@
 // The error type: status, message, and errno's text.
-#include "base/error.hpp"
+#include "common/error.hpp"
 
 #include <gtest/gtest.h>
 
