@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tarantella.keras.trial.run import InTapes, Tried
 
 _ROUNDING = 1e-5  # of the gradients of all variables: the gradient of one that should be zero is not more
+_ALIKE = 1e-3  # relative: of values of two parts that differ by less, any mean is nearly that of the whole
 _SAME_VALUE = 1e-5  # relative: much less than for gradients, because a large value may hide a small one that has gradients
 
 
@@ -116,6 +117,8 @@ class OwnStep:
         kinds = {compared(whole.values[i], [part.values[i] for part in parts], weights, tolerance=_SAME_VALUE) for i in places}
         if kinds not in ({Kind.MEAN}, {Kind.SUM}):
             return None, False
+        if kinds == {Kind.MEAN} and all(_alike([part.values[i] for part in parts]) for i in places):
+            return None, False  # a model that is hardly trained: another weighting of the samples shows in gradients alone
         found = self._found(whole, parts)
         found.gradients = kinds.pop()
         return found, False
@@ -180,6 +183,12 @@ class OwnStep:
         if not all(np.allclose(first, second, rtol=1e-4, atol=floor) for (first, _), (second, _) in repeated):
             raise NotComparable("it draws random numbers")
         found.gradients = Kind.COUPLED
+
+
+def _alike(values: Sequence[Any]) -> bool:
+    """Whether the numbers are nearly the same."""
+    numbers = np.asarray(values, np.float64)
+    return bool(np.ptp(numbers) <= _ALIKE * np.abs(numbers).max())
 
 
 def accumulates(model: Any) -> bool:
