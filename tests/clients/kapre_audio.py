@@ -6,9 +6,8 @@ from kapre.composed import get_melspectrogram_layer
 
 x = rng.normal(size=(40, 1600, 1)).astype("float32")
 y = rng.integers(0, 3, 40)
-sound = get_melspectrogram_layer(
-    input_shape=(1600, 1), n_fft=128, hop_length=64, sample_rate=8000, n_mels=12, return_decibel=True
-)
+options = {"n_fft": 128, "hop_length": 64, "sample_rate": 8000, "n_mels": 12, "return_decibel": True}
+sound = get_melspectrogram_layer(input_shape=(1600, 1), **options)
 layers = [sound, keras.layers.Conv2D(4, 3, 2, activation="relu"), keras.layers.GlobalAveragePooling2D(), keras.layers.Dense(3)]
 model = wrap(keras.Sequential(layers))
 model.compile(keras.optimizers.SGD(1e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
