@@ -15,7 +15,7 @@ from tarantella.errors import InvalidArgumentError
 from tarantella.launcher.base.errors import UsageError
 
 MAX_RANKS = 512
-"""Of one machine, whose ranks share memory (src/comm/shm/max_ranks.hpp)."""
+"""Of one machine, whose ranks share memory (src/comm/shm/world.hpp)."""
 MAX_JOB_RANKS = 4096
 """Of all machines."""
 LONGEST_GRACE = 86400.0
