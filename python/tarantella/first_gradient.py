@@ -40,10 +40,11 @@ def run_before(tf: Any, action: Callable[[], None]) -> Callable[..., Any]:
 
     @functools.wraps(original)
     def gradient(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if tf.GradientTape.gradient is gradient:
+        is_next = tf.GradientTape.gradient is gradient
+        if is_next:
             tf.GradientTape.gradient = original
-        action()
-        return original(self, *args, **kwargs)
+        action()  # it may put another method there, for which this gradient counts as well
+        return (tf.GradientTape.gradient if is_next else original)(self, *args, **kwargs)
 
     tf.GradientTape.gradient = gradient
     return gradient

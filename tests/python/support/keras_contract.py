@@ -140,6 +140,7 @@ TABLE = [
     (KERAS_3, "backup_and_restore", "_weights_path _training_metadata_path", WRITE),
     (KERAS_3, "backup_and_restore", "_prev_weights_path@3.7 _prev_training_metadata_path@3.7", WRITE),
     # TensorFlow
+    (BOTH, "tensorflow.python.ops.resource_variable_ops", "ResourceVariable", "see that a loop changes variables"),
     (BOTH, "tensorflow.python.framework.op_def_registry", "get", "know the stateful operations of a dataset"),
     (BOTH, "tensorflow.python.util.pywrap_xla_ops", "get_cpu_kernel_names", "know what XLA can compile"),
     (BOTH, "tensorflow", "__internal__", AUTOGRAPH),

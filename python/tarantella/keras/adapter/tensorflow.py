@@ -50,6 +50,14 @@ def converted_like_caller(function: Callable[..., Any]) -> Callable[..., Any]:
     return converted
 
 
+def variable_class() -> type:
+    """The class whose methods change the variables of TensorFlow, those inside of Keras' variables among them."""
+    from tensorflow.python.ops import resource_variable_ops
+
+    found: type = resource_variable_ops.ResourceVariable
+    return found
+
+
 def run_independently(outputs: Sequence[tf.Tensor]) -> None:
     """Keeps TensorFlow from running the stateful operation that has these outputs after all those before it in the program.
 

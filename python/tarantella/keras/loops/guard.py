@@ -1,7 +1,8 @@
 """Optimizers that change variables without the other ranks: in a training loop of a user's own, nothing else would notice.
 
-The method of Keras' base optimizer by which all optimizers change variables asks here first, on several ranks. What Tarantella
-itself applies says so (`context.applying`). Anything else is
+The method of Keras' base optimizer by which all optimizers change variables asks here first, on several ranks, and so does a
+script that assigns to trained variables without one (`assignments`), which is warned at most. What Tarantella itself applies
+says so (`context.applying`). An optimizer that does not is
 
 * refused before it changes anything, if the variables are a `tnt.Model`'s: its weights would differ between ranks;
 * refused in a training step of a `tnt.Model`, which reduces the gradients of those optimizers alone that the model holds;
@@ -22,6 +23,7 @@ import tensorflow as tf
 from tarantella import environment, reduction, runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
+from tarantella.keras.loops import assignments
 from tarantella.keras.step import unwrapped_models
 
 if TYPE_CHECKING:
@@ -40,8 +42,9 @@ class _Loops:
         # the ids of variables whose gradients the script reduces: by our tape, and by tnt.all_reduce
         self.by_tape: set[int] = set()
         self.by_hand: set[int] = set()
+        self.trained: set[int] = set()  # of which any tape has computed gradients
         self.elements_used = 0  # of those that tnt.all_reduce has reduced so far, those that optimizers have got
-        self.warned = False
+        self.warned: set[str] = set()  # kinds of changes
 
 
 _loops = _Loops()
@@ -49,10 +52,11 @@ _loops = _Loops()
 
 @functools.cache
 def install() -> None:
-    """Makes all optimizers ask before they change variables. Once in a process, and only in one of several ranks."""
+    """Makes optimizers and loops ask before they change variables. Once in a process, and only in one of several ranks."""
     if environment.in_job():
         for optimizers in adapter.optimizer_classes():
             _ask_before(optimizers)
+        assignments.install(_loops.trained, _remember_trained, _check_assignment)
 
 
 def note_reduced(variables: Iterable[Any]) -> None:
@@ -83,7 +87,8 @@ def _ask_before(optimizers: type) -> None:
                 _check(self, trainable_variables)
             elif self.built:
                 _check(self, adapter.variables_of_optimizer(self))
-            return adapter.as_apply(functools.partial(original, self))(grads, trainable_variables, **others)
+            with assignments.of_optimizer():
+                return adapter.as_apply(functools.partial(original, self))(grads, trainable_variables, **others)
 
         return checked(*args, **kwargs)
 
@@ -112,15 +117,35 @@ def _check(optimizer: Any, variables: Sequence[Any]) -> None:
                 f"an optimizer ({name}) is applied to {_listed(theirs)} of the tnt.Model {model.name!r} outside of its fit: "
                 f"each rank would train on its own gradients, and the weights would drift apart. Change one line: {TWO_LINES}"
             )
+    _warn("an optimizer", f"an optimizer ({name}) is applied to {_listed(variables)}", inner)
+
+
+def _watches() -> bool:
+    """Whether a gradient or an assignment now is that of a loop of the user's own."""
+    own = context.is_applying() or context.in_model_step() or context.in_trial() or unwrapped_models.is_internal_call()
+    return not own
+
+
+def _remember_trained(variables: Sequence[Any]) -> None:
+    if _watches():
+        _remember(variables, _loops.trained)
+
+
+def _check_assignment(method: str, variable: Any) -> None:
+    """Warns at most: a script may assign the same values on all ranks."""
+    inner = {id(variable): variable}
+    if _watches() and not _are_reduced(inner):
+        _warn("an assignment", f"a training loop calls {method} of {_listed([variable])}", inner)
+
+
+def _warn(kind: str, said: str, variables: dict[int, Any]) -> None:
     own = {i for model in unwrapped_models.allowed() for i in _ids(model)}
-    if not _loops.warned and not inner.keys() <= own:
-        _loops.warned = True
+    if kind not in _loops.warned and not variables.keys() <= own:
+        _loops.warned.add(kind)
         runtime.logger.warning(
-            "an optimizer (%s) is applied to %s outside of a tnt.Model: each rank trains its own copy, nothing is "
-            "synchronised. To train one model on all ranks, wrap it by tnt.Model(model) and call its fit; or, in a loop of "
-            "your own, change one line: %s",
-            name,
-            _listed(variables),
+            "%s outside of tnt.Model's fit: each rank trains its own copy, nothing is synchronised. To train one model on all "
+            "ranks, wrap it by tnt.Model(model) and call its fit; or, in a loop of your own, change one line: %s",
+            said,
             TWO_LINES,
         )
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.errors import TarantellaError, UnsupportedError
 from tarantella.keras import adapter, context
-from tarantella.keras.loops import models, reducers
+from tarantella.keras.loops import guard, models, reducers
 from tarantella.keras.loops.passes import Passes
 from tarantella.keras.loops.reducers import LoopReduction
 from tarantella.keras.reduction import ops
@@ -123,7 +123,9 @@ class _Methods:
             )
         grads = list(grads)
         reducers.refuse_reduced(grads)
-        models.try_out(list(trainable_variables or adapter.variables_of_optimizer(self._optimizer)))
+        variables = list(trainable_variables or adapter.variables_of_optimizer(self._optimizer))
+        guard.note_reduced(variables)
+        models.try_out(variables)
         self._reduction = self._make_reduction(self._given.get("weight", weight), self._given.get("samples", samples))
         try:
             with ops.translated_errors():

@@ -53,6 +53,21 @@ def test_what_is_right_passes_in_silence(found):
         assert not [m for m in messages if "synchronised" in m]
 
 
+def test_a_loop_without_an_optimizer_is_warned_of_unless_it_reduces(found):
+    for outcomes in found["without_an_optimizer"]:
+        assert [name for name, *_ in outcomes] == ["seen", "reduced", "seen", "reduced", "right"]
+        for name, *messages in outcomes:
+            said = [message for message in messages if "synchronised" in message]
+            assert len(said) == (name == "seen"), outcomes
+            assert all("a training loop calls assign" in message and "/kernel" in message for message in said)
+
+
+def test_variables_of_no_model_change_with_one_warning(found):
+    for messages in found["variables_of_no_model"]:
+        assert len(messages) == 1, messages
+        assert "a training loop calls assign_sub of" in messages[0] and "nothing is synchronised" in messages[0]
+
+
 def test_a_plain_model_trains_with_one_warning(found):
     for errors, messages in found["a_plain_model"]:
         assert errors == [[], []]

@@ -14,6 +14,7 @@ from tensorflow.keras import layers
 
 import tarantella as tnt
 from checks import check, log_messages, raised, run
+from tarantella.keras.loops import guard
 
 LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
 RANK, SIZE = tnt.get_rank(), tnt.get_size()
@@ -57,6 +58,56 @@ OPTIMIZERS: dict[str, Callable[[], Any]] = {
 }
 if LEGACY:
     OPTIMIZERS["old kind"] = lambda: keras.optimizers.legacy.SGD(0.1)
+
+
+def change(variables: Any, grads: Any) -> None:
+    for variable, gradient in zip(variables, grads, strict=True):
+        variable.assign_sub(0.1 * gradient)
+
+
+@check
+def without_an_optimizer() -> list[list[str]]:
+    """Loops that change variables themselves: what is said of a tnt.Model's, eagerly and in a graph, and where all is right."""
+    found, steps = [], {"seen": gradients, "reduced": of_all}
+    for how in (lambda step: step(), lambda step: tf.function(step)()):
+        for name, take in steps.items():
+            messages.clear()
+            guard._loops.warned.clear()
+            model = tnt.Model(plain())
+            how(lambda take=take, model=model: change(model.trainable_variables, take(model)))
+            found.append([name, *messages])
+    messages.clear()
+    guard._loops.warned.clear()
+    model = tnt.Model(plain())
+    change(model.trainable_variables, [tnt.all_reduce(g) / SIZE for g in gradients(model)])
+    gradients(model := tnt.Model(plain()))
+    model.set_weights(model.get_weights())
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    model.fit(np.ones([6, 4], "f4"), np.ones([6, 1], "f4"), batch_size=6, verbose=0)
+    clipped = plain()
+    apply(tnt.optimizers.Optimizer(keras.optimizers.SGD(0.1)), gradients(clipped), clipped)
+    change(clipped.trainable_variables, [0.5 * variable for variable in clipped.trainable_variables])
+    number = tf.Variable(1.0)
+    number.assign_add(1.0)  # no tape has seen it
+    return [*found, ["right", *messages]]
+
+
+@check
+def variables_of_no_model() -> list[str]:
+    """In a graph, whose one trace tells of the first gradient as well."""
+    messages.clear()
+    guard._loops.warned.clear()
+    weights = [tf.Variable(tf.ones([4, 1])), tf.Variable([0.0])]
+
+    @tf.function
+    def step() -> None:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(tf.square(x @ weights[0] + weights[1]))
+        change(weights, tape.gradient(loss, weights))
+
+    step()
+    step()
+    return list(messages)
 
 
 @check
@@ -193,6 +244,7 @@ def steps_that_pass() -> list[Any]:
 def a_plain_model() -> list[Any]:
     """Two loops of plain models, and what was said."""
     messages.clear()
+    guard._loops.warned.clear()
     found = []
     for _ in range(2):
         model, optimizer = plain(), keras.optimizers.SGD(0.1)
