@@ -103,6 +103,16 @@ def test_all_stages_run_and_are_summed_up(stages: Path) -> None:
     assert "fuzz --only c++ --seconds 4" in called and re.search(r"fuzz +ok ", summary), summary
 
 
+def test_stages_that_run_are_named_meanwhile(stages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLS_PROGRESS_SECONDS", "1")
+    program(stages / ".venv/bin/ruff", "sleep 3")
+    program(stages / "tools/docs", "echo '.... [ 41%]'; sleep 3; echo docs: 3 pages")
+    code, said, _ = run_stages(stages)
+    assert code == 0 and said.endswith("tools/test: ok\n"), said
+    assert re.search(r"^ruff: begun, \d+ s so far$", said, re.MULTILINE), said
+    assert re.search(r"^docs: \[ 41%\], \d+ s so far$", said, re.MULTILINE), said
+
+
 def test_a_stage_that_fails_shows_why_and_the_others_go_on(stages: Path) -> None:
     write(stages / "broken", "")
     write(stages / "bad", "")
