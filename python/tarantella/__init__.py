@@ -211,7 +211,7 @@ def _check_loops() -> None:
 
 if _environment.in_job() and _variables.REPORT_FD not in _os.environ:
     _threads.share_cores()  # our launcher has done it already, for its ranks
-_tensorflow_import.before_first_gradient(_check_loops)
+_tensorflow_import.before_first_tape(_check_loops)
 _tensorflow_import.install()
 _horovod_name.install()
 _trackers.install()

@@ -34,20 +34,19 @@ def _watch(tf: Any) -> None:
     run_before(tf, _tell)
 
 
-def run_before(tf: Any, action: Callable[[], None]) -> Callable[..., Any]:
-    """Runs the action before the next gradient of a tape. Returns the method that stands in the tape's place until then."""
-    original = tf.GradientTape.gradient
+def run_before(tf: Any, action: Callable[[], None], name: str = "gradient") -> Callable[..., Any]:
+    """Runs the action before the next call of a tape's method. Returns what stands in the method's place until then."""
+    original = getattr(tf.GradientTape, name)
 
     @functools.wraps(original)
-    def gradient(self: Any, *args: Any, **kwargs: Any) -> Any:
-        is_next = tf.GradientTape.gradient is gradient
-        if is_next:
-            tf.GradientTape.gradient = original
-        action()  # it may put another method there, for which this gradient counts as well
-        return (tf.GradientTape.gradient if is_next else original)(self, *args, **kwargs)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if getattr(tf.GradientTape, name) is method:
+            setattr(tf.GradientTape, name, original)
+        action()
+        return original(self, *args, **kwargs)
 
-    tf.GradientTape.gradient = gradient
-    return gradient
+    setattr(tf.GradientTape, name, method)
+    return method
 
 
 @functools.cache

@@ -20,16 +20,16 @@ from tarantella.seeding import agreed_seed, global_seed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_first_gradient: Callable[[], None] | None = None
+_before_tapes: Callable[[], None] | None = None
 _own_shuffles = False
 RANDOM_DATASETS = ("shuffle", "random", "sample_from_datasets", "rejection_resample", "shuffle_and_repeat")
 """Functions of `tf.data` with an argument ``seed``."""
 
 
-def before_first_gradient(action: Callable[[], None]) -> None:
-    """Runs the action in a rank before the first tape computes gradients."""
-    global _first_gradient
-    _first_gradient = action
+def before_first_tape(action: Callable[[], None]) -> None:
+    """Runs the action in a rank before the first tape records anything."""
+    global _before_tapes
+    _before_tapes = action
 
 
 def install() -> None:
@@ -54,8 +54,8 @@ def _prepare(tf: ModuleType) -> None:
     if environment.in_job():
         seed_datasets(tf)
         files_by_rank(tf)
-        if _first_gradient is not None:
-            _run_before_gradients(tf, _first_gradient)
+        if _before_tapes is not None:
+            _run_before_tapes(tf, _before_tapes)
     gpus.choose(tf)
     if settings.reproducible() is not None:
         threads.share_cores()  # TensorFlow looks when it starts its threads, with the first operation
@@ -149,9 +149,9 @@ def shuffle_by_rank() -> None:
     _own_shuffles = True
 
 
-def _run_before_gradients(tf: ModuleType, action: Callable[[], None]) -> None:
-    if not getattr(tf.GradientTape.gradient, "_tnt_first", False):
-        first_gradient.run_before(tf, action)._tnt_first = True  # type: ignore[attr-defined]
+def _run_before_tapes(tf: ModuleType, action: Callable[[], None]) -> None:
+    if not getattr(tf.GradientTape.__enter__, "_tnt_first", False):
+        first_gradient.run_before(tf, action, "__enter__")._tnt_first = True  # type: ignore[attr-defined]
 
 
 class _AfterTensorFlow(first_gradient.AfterTensorFlow):

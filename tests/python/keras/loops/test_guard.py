@@ -76,6 +76,28 @@ def test_a_plain_model_trains_with_one_warning(found):
         assert "tape = tnt.DistributedGradientTape(tape)" in messages[0]
 
 
+def test_a_loop_of_one_line_is_warned_of():
+    """The method of the variable is looked up before the first gradient is computed, and a graph is traced once."""
+    script = """
+        import tensorflow as tf
+        import tarantella
+
+        print(tarantella.get_size())
+        weight = tf.Variable([1.0])
+
+        @tf.function
+        def step():
+            with tf.GradientTape() as tape:
+                loss = weight * weight
+            weight.assign_sub(0.1 * tape.gradient(loss, weight))
+
+        step()
+        step()
+    """
+    result = run_ranks(2, script, timeout=30)
+    assert result.stderr.count("a training loop calls assign_sub of") == 1, result.said
+
+
 def test_a_script_that_only_imports_the_package_is_warned():
     """No tnt.Model, and no rank was asked for."""
     script = """
