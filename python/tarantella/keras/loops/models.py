@@ -166,7 +166,7 @@ def _keep(call: _Call, tensors: Sequence[Any]) -> None:
             _kept.append(lambda: _try(call, parts, spec))
         return True
 
-    with device_placement.device_of_ops(device_placement.HOST):
+    with device_placement.on_host():
         # no tf.Variable: a function may make none after its first trace
         is_kept = tf.raw_ops.VarHandleOp(dtype=tf.bool, shape=[], shared_name=f"tnt_is_kept_{next(_numbers)}")
 

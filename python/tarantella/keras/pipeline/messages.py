@@ -100,7 +100,7 @@ class Mail:
             self._kept[message] = tensor
             return []
         before = [self._sent[peer]] if peer in self._sent else []
-        with tf.control_dependencies(before), device_placement.device_of_ops(device_placement.HOST):
+        with tf.control_dependencies(before), device_placement.on_host():
             operation = ops.library().tnt_send(
                 tensor, communicator=self._communicator, peer=self._first + peer, label=self._label(message)
             )
@@ -125,7 +125,7 @@ class Mail:
         if part.has_rows:
             rows, _ = self._rows(message.sender.micro_batch)
             shape = tf.concat([tf.reshape(tf.cast(rows, tf.int64), [1]), shape], 0)
-        with device_placement.device_of_ops(device_placement.HOST):
+        with device_placement.on_host():
             pending = ops.library().tnt_receive(
                 shape=shape,
                 like=tf.zeros([], part.dtype),
@@ -153,7 +153,7 @@ class Mail:
         if message in self._kept:
             return self._kept.pop(message)
         number, pending = self._pending.pop(message)
-        with device_placement.device_of_ops(device_placement.HOST):
+        with device_placement.on_host():
             tensor = ops.library().tnt_received(pending=pending, communicator=self._communicator, message=number)
         part, (_, rows) = self._part(message), self._rows(message.sender.micro_batch)
         return tf.ensure_shape(tensor, [*([rows] if part.has_rows else []), *part.tail])
@@ -161,12 +161,12 @@ class Mail:
     def mark(self, task: Task | None = None) -> list[Any]:
         """Ends a task on the timeline; without one, the first task of a step begins. Gives the operation, in a graph."""
         label = "" if task is None else f"{task} of stage {task.stage}"
-        with device_placement.device_of_ops(device_placement.HOST):
+        with device_placement.on_host():
             operation = ops.library().tnt_task(communicator=self._communicator, label=label)
         return [] if operation is None else [operation]
 
     def wait_for_sends(self) -> list[Any]:
         """Waits until all that was sent has left this rank. Gives the operation, in a graph."""
-        with device_placement.device_of_ops(device_placement.HOST):
+        with device_placement.on_host():
             operation = ops.library().tnt_sent(communicator=self._communicator)
         return [] if operation is None else [operation]

@@ -90,7 +90,7 @@ def all_true(flag: tf.Tensor) -> tf.Tensor:
 def run(collective: str, *inputs: tf.Tensor, group: Group | None = None, **attributes: Any) -> Any:
     """The outputs of one of our blocking ops, which runs after the graph's earlier ones."""
     context.refuse_in_trial(collective.replace("rows", "").rstrip("_"))
-    placed = device_placement.device_of_ops(device_placement.HOST)
+    placed = device_placement.on_host()
     with ops.translated_errors(), graph_order.after_last(), placed:
         outputs = getattr(ops.library(), collective)(*inputs, communicator=communicator.attachment(group), **attributes)
     graph_order.record([outputs if isinstance(outputs, tf.Tensor) else outputs[0]])

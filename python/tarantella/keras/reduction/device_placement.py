@@ -28,3 +28,8 @@ def device_of_ops(device: int) -> AbstractContextManager[object]:
         return nullcontext()
     placed: AbstractContextManager[object] = tf.device("/device:CPU:0" if device == HOST else "/device:GPU:0")
     return placed
+
+
+def on_host() -> AbstractContextManager[object]:
+    """Places ops on the CPU: those that read host memory."""
+    return device_of_ops(HOST)

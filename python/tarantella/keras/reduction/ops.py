@@ -179,6 +179,6 @@ def tree_add(lists: Sequence[Sequence[tf.Tensor]], weights: Sequence[float | tf.
     if not lists or not lists[0]:
         return []
     others = [tensor for tensors in lists[1:] for tensor in tensors]
-    with device_placement.device_of_ops(device_placement.HOST):
+    with device_placement.on_host():
         of_lists = tf.stack([tf.cast(weight, tf.float64) for weight in weights])
         return list(library().tnt_tree_add(first=lists[0], others=others, weights=of_lists))

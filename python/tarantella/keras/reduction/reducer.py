@@ -103,7 +103,7 @@ class Reducer:
         if not tensors:
             return []
         begin_after = graph_order.outputs_before(self.attachment)
-        with device_placement.device_of_ops(device_placement.HOST):  # where it is read
+        with device_placement.on_host():  # where it is read
             scale = tf.cast(scale, tf.float64)
         reduced = ops.reduce(self, tensors, scale, graph_order.last_outputs(), begin_after)
         graph_order.record(reduced)

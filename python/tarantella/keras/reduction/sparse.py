@@ -87,7 +87,7 @@ class SparseReducer:
         rows = tf.reshape(tf.cast(gradient.indices, tf.int64), [-1])
         values = tf.reshape(tf.cast(gradient.values, wide), [tf.size(rows), int(np.prod(shape[1:], dtype=np.int64))])
         scale = tf.cast(weight, tf.float64)
-        with graph_order.after_last(), device_placement.device_of_ops(device_placement.HOST):
+        with graph_order.after_last(), device_placement.on_host():
             rows, values = ops.library().tnt_sparse_sum(
                 scale=scale,
                 indices=rows,

@@ -62,7 +62,7 @@ class CurrentStep:
 
         Computed by the CPU: a reducer reads it in host memory, and a copy from a GPU would wait for the GPU's work.
         """
-        with device_placement.device_of_ops(device_placement.HOST):
+        with device_placement.on_host():
             samples = tf.cast(self.share.samples, tf.float64)
             return samples if self.counts_alone() else samples / tf.cast(self._samples_of_all_ranks(), tf.float64)
 

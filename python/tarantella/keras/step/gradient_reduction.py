@@ -48,7 +48,7 @@ class GradientReduction:
         """The gradients of the global batch; None if the optimizer is to wait. A variable without a gradient keeps none."""
         kinds, reduced = self._step.loss_kinds, grads
         if kinds.noise_in_gradients:
-            with device_placement.device_of_ops(device_placement.HOST):
+            with device_placement.on_host():
                 weight = tf.constant(1.0 if runtime.is_master_rank() else 0.0, tf.float64)
         if not kinds.reduced_at_tape or kinds.noise_in_gradients:
             weight = self.weight() if weight is None else weight
@@ -73,7 +73,7 @@ class GradientReduction:
 
     def weight(self) -> tf.Tensor:
         """The weight of this rank's gradients: its part of the global batch, or 1 if they are sums over its samples."""
-        with device_placement.device_of_ops(device_placement.HOST):  # as current_step's
+        with device_placement.on_host():  # as current_step's
             weight = self.counted(self._step.weight())
             return weight if self._weighted_in is not self._step.share else tf.cast(weight > 0, weight.dtype)
 
