@@ -27,6 +27,11 @@ def join_address(launcher: str) -> str:
     return f"\0tarantella-joined-{launcher}"
 
 
+def elastic_address(launcher: str) -> str:
+    """The abstract Unix-domain socket on which a launcher tells ranks the next generation of their job. launcher: its mark."""
+    return f"\0tarantella-elastic-{launcher}"
+
+
 def is_first_rank() -> bool:
     """Whether this process is rank 0 of its job, as far as the environment tells."""
     names = (variables.RANK, "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")

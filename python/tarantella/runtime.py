@@ -27,6 +27,8 @@ logger = logging.getLogger("TNT_LIB")
 
 _world: _native.Communicator | None = None
 _at_exit: list[Callable[[], None]] = []
+_handler: logging.Handler | None = None  # of the logger, unless the script has one of its own
+_has_hooks = False  # whether this process has those that a rank needs once, however often it joins
 
 
 def world() -> _native.Communicator:
@@ -35,9 +37,9 @@ def world() -> _native.Communicator:
     Raises:
         UnsupportedError: this is a program that a rank has started, such as a worker of `multiprocessing`.
     """
-    global _world
+    global _world, _has_hooks
     if _world is None:
-        if in_job():
+        if in_job() and not _has_hooks:
             reporting.install()
             _abort_by_uncaught_exceptions()
         _native.init()
@@ -46,38 +48,50 @@ def world() -> _native.Communicator:
         _configure_logging(_world.rank)
         if crowding := threads.crowding(_world.local_size):
             logger.warning(crowding)
-        atexit.register(_leave, os.getpid())
+        if not _has_hooks:
+            atexit.register(_leave_at_exit, os.getpid())
+        _has_hooks = True
         if in_job():
             reporting.keep_from_programs()
             os.environ[variables.JOINED] = f"{_world.rank} {os.getpid()}"
     return _world
 
 
-def before_leaving(action: Callable[[], None]) -> None:
-    """Runs the action before this process leaves the job, to release objects that need the job."""
+def before_leaving(action: Callable[[], None]) -> Callable[[], None]:
+    """Runs the action whenever this process leaves the job, to release objects that need the job. Returns it."""
     _at_exit.append(action)
+    return action
 
 
-def _leave(pid: int) -> None:
-    if os.getpid() != pid:  # a fork of the rank is not the rank
-        return
+def leave() -> None:
+    """Leaves the job, if this process has joined it. The next call that needs the job joins it again."""
+    global _world
     for action in reversed(_at_exit):
         action()
+    _world = None
+    _native.finalize()
+
+
+def _leave_at_exit(pid: int) -> None:
+    if os.getpid() != pid:  # a fork of the rank is not the rank
+        return
     try:
-        _native.finalize()
+        leave()
     except TarantellaError as error:
         print(f"tarantella: {error}", file=sys.stderr)
 
 
 def _configure_logging(rank: int) -> None:
+    global _handler
     logger.setLevel(settings.log_level())
     if not logger.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter(f"tarantella[{rank}]: %(levelname)s: %(message)s"))
-        if rank != 0 and not settings.on_all_ranks("log"):
-            handler.setLevel(logging.CRITICAL + 1)
-        logger.addHandler(handler)
+        _handler = logging.StreamHandler()
+        logger.addHandler(_handler)
         logger.propagate = False
+    if _handler is not None:
+        _handler.setFormatter(logging.Formatter(f"tarantella[{rank}]: %(levelname)s: %(message)s"))
+        is_silent = rank != 0 and not settings.on_all_ranks("log")
+        _handler.setLevel(logging.CRITICAL + 1 if is_silent else logging.NOTSET)
 
 
 def _abort_by_uncaught_exceptions() -> None:
@@ -140,5 +154,8 @@ def is_master_rank() -> bool:
 
 
 def shows_output() -> bool:
-    """Whether this rank shows progress: the master does, and the others if they were asked to."""
-    return is_master_rank() or settings.on_all_ranks("output")
+    """Whether this rank shows progress: the master does, and the others if they were asked to.
+
+    With --elastic all do, as any may become the master: the launcher passes on what the master writes.
+    """
+    return is_master_rank() or settings.on_all_ranks("output") or variables.ELASTIC in os.environ

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import inspect
 import os
 import random
@@ -44,10 +45,15 @@ def tuner(
     own = Path("." if directory is None else directory)
     if not runtime.is_master_rank():
         given, own = own, Path(tempfile.mkdtemp(prefix="tnt_tuner_"))
-        runtime.before_leaving(lambda: shutil.rmtree(own, ignore_errors=True))
+        atexit.register(_remove, own, os.getpid())
         if not overwrite:
             project = project_name or "untitled_project"  # as KerasTuner names it
             if (given / project).is_dir():
                 shutil.copytree(given / project, own / project)
     collectives.barrier()  # copied, before the master's tuner writes there
     return kind(*args, directory=str(own), project_name=project_name, overwrite=overwrite, **options)
+
+
+def _remove(folder: Path, rank: int) -> None:
+    if os.getpid() == rank:  # not a fork of it
+        shutil.rmtree(folder, ignore_errors=True)

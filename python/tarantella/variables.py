@@ -41,7 +41,12 @@ THREADS_CHOSEN = "TNT_INTERNAL_THREADS_CHOSEN"
 LAUNCHER_ADDED = "TNT_INTERNAL_LAUNCHER_ADDED"
 """With --preload: the variables that the launcher added to its own environment before it started itself anew."""
 
-OF_RANK = (RANK, SIZE, LOCAL_RANK, LOCAL_SIZE, RENDEZVOUS, TOKEN, REPORT_FD, LAUNCHER)
+ELASTIC = "TNT_INTERNAL_ELASTIC"
+"""With --elastic: the number with which the launcher has started this rank, which it keeps when others are lost."""
+
+OF_PLACE = (RANK, SIZE, LOCAL_RANK, LOCAL_SIZE, RENDEZVOUS, TOKEN)
+"""The variables that say where in its job a rank is, and where it meets the others."""
+OF_RANK = (*OF_PLACE, REPORT_FD, LAUNCHER)
 """The variables that each rank is given."""
-OF_LAUNCHER = (*OF_RANK, FLIGHT_RECORD, THREADS_CHOSEN, RESTART, JOB, JOINED, COMMITS)
+OF_LAUNCHER = (*OF_RANK, FLIGHT_RECORD, THREADS_CHOSEN, RESTART, JOB, JOINED, COMMITS, ELASTIC)
 """The variables that the launcher sets and -x must not."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 _first: Callable[[], None] | None = None
+_guard: Callable[[Callable[[], Any]], Any] | None = None
+
+Collective = TypeVar("Collective", bound="Callable[..., Any]")
 
 
 @contextmanager
@@ -31,6 +35,27 @@ def preceded(action: Callable[[], None] | None) -> Iterator[None]:
         _first = before
 
 
+@contextmanager
+def guarded(guard: Callable[[Callable[[], Any]], Any]) -> Iterator[None]:
+    """In this context the guard calls each of these collectives, which may fail: it may do so again, or give another result."""
+    global _guard
+    before, _guard = _guard, guard
+    try:
+        yield
+    finally:
+        _guard = before
+
+
+def guardable(collective: Collective) -> Collective:
+    """A collective that a guard calls, where there is one (`guarded`)."""
+
+    @functools.wraps(collective)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return collective(*args, **kwargs) if _guard is None else _guard(lambda: collective(*args, **kwargs))
+
+    return cast("Collective", call)
+
+
 def _begin() -> None:
     if _first is not None:
         action = _first
@@ -38,12 +63,14 @@ def _begin() -> None:
             action()
 
 
+@guardable
 def barrier() -> None:
     """Returns after all ranks have called it."""
     _begin()
     runtime.world().barrier()
 
 
+@guardable
 def all_reduce(x: ArrayLike | Any, op: str = "sum", out: NDArray[Any] | None = None) -> Any:
     """The elementwise reduction of arrays and numbers over all ranks, on every rank. Collective. See `tnt.all_reduce`."""
     operation_code = operation(op)
@@ -77,6 +104,7 @@ def _flat_output(out: NDArray[Any], given: NDArray[Any]) -> NDArray[Any]:
     return out.reshape(-1)
 
 
+@guardable
 def all_gather(x: ArrayLike) -> NDArray[Any]:
     """All ranks' arrays, stacked along a new first axis, on every rank. Collective. See `tnt.all_gather`."""
     given = as_array(x)
@@ -87,6 +115,7 @@ def all_gather(x: ArrayLike) -> NDArray[Any]:
     return result
 
 
+@guardable
 def broadcast(x: ArrayLike, root: int = 0) -> NDArray[Any]:
     """Root's array, on every rank. Collective.
 

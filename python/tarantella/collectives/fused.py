@@ -10,6 +10,7 @@ import numpy as np
 
 from tarantella import runtime
 from tarantella.collectives import started
+from tarantella.collectives.blocking import guardable
 from tarantella.collectives.wire import wire_format
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class FusedSum:
         return sums
 
 
+@guardable
 def all_reduce_each(arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
     """The sum over all ranks of each array, with one collective for each element type. Collective."""
     return FusedSum(runtime.world(), arrays).wait()

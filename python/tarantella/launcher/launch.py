@@ -54,6 +54,7 @@ def _here(options: Options, console: Console) -> JobResult:
         command=options.command,
         environment=partial(rank_environment, shared, options.ranks, rendezvous),
         output_on_all_devices=options.output_on_all_devices,
+        elastic=options.elastic,
         prepare=None if pinning is None else pinning.preparation,
         preloaded=preloaded() if options.preload else None,
         program=options.program,

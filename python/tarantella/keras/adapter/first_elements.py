@@ -74,10 +74,10 @@ class WatchedDataset(dataset_ops.UnaryUnchangedStructureDataset):  # type: ignor
         joined = tf.data.Dataset.from_tensors(elements[0])
         for element in elements[1:]:
             joined = joined.concatenate(tf.data.Dataset.from_tensors(element))
-        return _OfSpec(joined, self.element_spec)
+        return OfSpec(joined, self.element_spec)
 
 
-class _OfSpec(dataset_ops.UnaryDataset):  # type: ignore[misc]
+class OfSpec(dataset_ops.UnaryDataset):  # type: ignore[misc]
     """The dataset with a more general spec of its elements: one trace of a step serves for all of them."""
 
     def __init__(self, dataset: tf.data.Dataset, spec: Any) -> None:

@@ -25,7 +25,7 @@ from tarantella.keras.step.patch import Patch
 from tarantella.settings import on_all_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from tarantella.keras.step.hooks import StepHooks
@@ -44,6 +44,7 @@ _RESTORE = adapter.callback_kinds("BackupAndRestore")
 _WHOLE_STATE = adapter.callback_kinds("OrbaxCheckpoint", "SwapEMAWeights")
 _REFUSED = adapter.callback_kinds("BaseLogger")
 _SCHEDULE = adapter.callback_kinds("LearningRateScheduler")
+_LOG: Any = adapter.callback_kinds("CSVLogger")
 _TENSORBOARD = adapter.callback_kinds("TensorBoard")
 
 
@@ -86,6 +87,16 @@ def for_fit(callbacks: Any, hooks: StepHooks, first: Sequence[Any] = ()) -> list
     """
     stand_ins, agreement = _stand_ins(adapter.callback_list(callbacks), hooks)
     return [*first, BeforeCallbacks(agreement), *stand_ins, AfterCallbacks(agreement)]
+
+
+def take_over(callbacks: Iterable[Any]) -> None:
+    """This rank is the master now, as those before it were lost: it runs the master's callbacks of a `fit` that has begun.
+
+    callbacks: as `for_fit` has given them. CSVLogger goes on with the file that is there.
+    """
+    for callback in callbacks:
+        if isinstance(callback, _StandIn):
+            callback.take_over()
 
 
 def for_evaluate(callbacks: Any) -> list[Any]:
@@ -180,12 +191,27 @@ class _StandIn(keras.callbacks.Callback):  # type: ignore[misc]
         self._callback = callback
         self._agreement = agreement
         self._here = runs_here(callback)
+        self._missed: dict[
+            str, tuple[Any, ...]
+        ] = {}  # beginnings of what goes on, with their arguments, while it runs elsewhere
         self._served = served  # the context in which other ranks answer the master about state that they hold
         self._hooks = overridden(callback)
         self._is_everywhere = runs_on_all_ranks(callback) and not _is_known(callback)
         self._alike = _is_known(callback) and not isinstance(callback, _WRITE)
         if self._here and isinstance(callback, _TENSORBOARD) and _runs_everywhere(callback):
             self._callback = _with_folders_of_rank(callback)
+
+    def take_over(self) -> None:
+        """This rank has become the master."""
+        if self._here or not runs_here(self._callback):
+            return
+        self._here = True
+        if isinstance(self._callback, _LOG):
+            self._callback.append = True
+        self.set_params(self.params)
+        self.set_model(self.model)
+        for hook, arguments in self._missed.items():
+            self._run(hook, hook, *arguments)
 
     def set_params(self, params: Any) -> None:
         """Keras gives the arguments of `fit`."""
@@ -243,6 +269,10 @@ class _StandIn(keras.callbacks.Callback):  # type: ignore[misc]
 
 def _running(hook: str) -> Callable[..., None]:
     def run(self: _StandIn, *args: Any, **kwargs: Any) -> None:
+        if hook.endswith("_begin"):
+            self._missed[hook] = args
+        else:
+            self._missed.pop(hook.replace("_end", "_begin"), None)
         self._run(hook, hook, *args, **kwargs)
 
     return run

@@ -99,6 +99,14 @@ class StoredTraining:
         self.beginning.restore_generators(self._tree["random"])
 
 
+def locked_folder(path: str, fit: int, keep: int) -> Folder:
+    """The folder, which this rank has for itself. path, fit, keep: as for `Folder`. Raises if it cannot be had."""
+    Path(path).mkdir(parents=True, exist_ok=True)
+    seconds = min(lock.WAIT, settings.timeout() / 2)  # the other ranks wait meanwhile
+    lock.acquire(Path(path), runtime.logger.warning, seconds)
+    return Folder(Path(path), fit, keep, runtime.logger.warning)
+
+
 def open_folder(path: str, fit: int, keep: int) -> tuple[Folder | None, StoredTraining | None]:
     """The folder, which only the master has and locks, and its newest good checkpoint; None if there is none. Collective.
 
@@ -109,10 +117,7 @@ def open_folder(path: str, fit: int, keep: int) -> tuple[Folder | None, StoredTr
     folder = found = stored = variables = None
     if runtime.is_master_rank():
         try:
-            Path(path).mkdir(parents=True, exist_ok=True)
-            seconds = min(lock.WAIT, settings.timeout() / 2)  # the other ranks wait meanwhile
-            lock.acquire(Path(path), runtime.logger.warning, seconds)
-            folder = Folder(Path(path), fit, keep, runtime.logger.warning)
+            folder = locked_folder(path, fit, keep)
             found = folder.newest(layout.check)
         except Exception as error:
             failure = error

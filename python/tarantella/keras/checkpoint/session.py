@@ -17,7 +17,7 @@ from tarantella.keras.checkpoint import callback_states, lock, randomness, state
 from tarantella.keras.checkpoint.dataset_state import depends_on_iterators_only, runs_python
 from tarantella.keras.checkpoint.position import FingerprintedDataset, Position
 from tarantella.keras.checkpoint.replay import Replay, data_changed
-from tarantella.keras.checkpoint.restart import Beginning, open_folder
+from tarantella.keras.checkpoint.restart import Beginning, locked_folder, open_folder
 from tarantella.keras.checkpoint.schedule import Schedule
 from tarantella.keras.checkpoint.termination import EXIT_CODE, TerminationNotice
 from tarantella.keras.checkpoint.validation import Validation
@@ -68,6 +68,9 @@ class NullSession:
         """
         return [*callbacks, epochs]
 
+    def take_over(self) -> None:
+        """This rank is the master now, as those before it were lost, and writes what they would have. Not collective."""
+
     @contextmanager
     def running(self) -> Iterator[None]:
         """Keras' `fit` runs in this context. However it ends, no file is half-written afterwards."""
@@ -107,7 +110,7 @@ class CheckpointSession(NullSession):
         self._stopped_within = False  # an epoch: the training continues there when it is restarted
         self._folder = os.path.abspath(settings.folder)
         folder, self._stored = open_folder(self._folder, _fits.get(self._folder, 0) + 1, settings.keep)
-        self._in_parts = settings.sharded
+        self._in_parts, self._keep = settings.sharded, settings.keep
         self._writer = SharedWriter(self._folder, folder, settings.sharded, runtime.logger.warning)
         if self._stored is None:
             self._beginning = Beginning(global_seed(), randomness.alike_everywhere(), randomness.states())
@@ -173,6 +176,10 @@ class CheckpointSession(NullSession):
             on_train_end=self._end_training,
         )
         return [first, *given, epochs, last]
+
+    def take_over(self) -> None:
+        folder = locked_folder(self._folder, _fits.get(self._folder, 0) + 1, self._keep)
+        self._writer = SharedWriter(self._folder, folder, self._in_parts, runtime.logger.warning)
 
     @contextmanager
     def running(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 
-from tarantella import collectives, runtime
+from tarantella import collectives, generations, runtime
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.adapter import datasets
@@ -142,6 +142,8 @@ class GlobalBatches:
                 "the same batches: leave it out, in map, batch, interleave and options",
                 self.name,
             )
+        if generations.is_elastic() and not isinstance(shards, split.Division):
+            return split.whole(self.dataset, shards)
         division = shards
         if not isinstance(division, split.Division):
             division = split.Division.among(runtime.get_size(), runtime.get_rank(), division)

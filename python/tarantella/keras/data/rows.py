@@ -94,9 +94,12 @@ def shard_groups(shard: int, shards: int, groups: Number, one_size: bool) -> Gro
     """The groups of a shard; one that has none gets the first, which does not count.
 
     Args:
+        shard: from `shards` on it has none.
         groups: how many there are.
         one_size: as for `number_of_groups`.
     """
+    if shard >= shards:
+        return Groups(0, 1, shards, groups, one_size, tf.constant(0, tf.int64))
     if isinstance(groups, int):
         if shard < groups:  # the shape of the part is known, too
             return Groups(shard, groups, shards, groups, one_size, tf.constant(len(range(shard, groups, shards)), tf.int64))

@@ -15,11 +15,15 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tarantella import runtime
 from tarantella.keras.adapter import datasets
 from tarantella.keras.data import joined, rows
 
 SAMPLES = "number of samples"
 """The name of that fingerprint."""
+_WHOLE = "whole batch in shards: "
+"""How the name of that fingerprint begins, which is always 0, of batches that are cut where they are unpacked."""
+_ONE_SIZE = ", all tensors of one size"
 STATED = "stated number of samples"
 """That of batches of a rank's own, whose number of samples the user states. It is always 0."""
 _OF_BATCH = ("x", "y", "sample_weight")
@@ -29,16 +33,22 @@ _SLICEABLE = (tf.TensorSpec, tf.RaggedTensorSpec, tf.SparseTensorSpec)
 
 @dataclass(frozen=True)
 class Division:
-    """The number of shards of a batch, and those that are this rank's."""
+    """The number of shards of a batch, and those that are this rank's. Shards of a higher number are empty."""
 
     shards: int
     own: range
 
     @staticmethod
     def among(size: int, rank: int, shards: int | None = None) -> Division:
-        """One shard for each rank, or the given number: a multiple of the number of ranks, each of which takes equally many."""
-        each = 1 if shards is None else shards // size
-        return Division(size * each, range(rank * each, (rank + 1) * each))
+        """One shard for each rank, or the given number, a power of two.
+
+        The most ranks that can share these evenly take equally many. The others, if ranks were lost, take one that is empty.
+        """
+        if shards is None:
+            return Division(size, range(rank, rank + 1))
+        each = shards // min(shards, 1 << (size.bit_length() - 1))
+        begin = rank * each
+        return Division(shards, range(begin, begin + each) if begin < shards else range(shards, shards + 1))
 
 
 class Share(NamedTuple):
@@ -104,6 +114,29 @@ def undivided(dataset: tf.data.Dataset, stated: joined.Stated | None = None) -> 
     return map_in_order(dataset, with_share)
 
 
+def whole(dataset: tf.data.Dataset, shards: int | None) -> tf.data.Dataset:
+    """The dataset with whole batches, which `unpack` cuts: among the ranks that there are when a step is traced or run.
+
+    An element is as `distribute` gives it. shards: into which each batch is cut; None: one for each rank.
+
+    Raises:
+        ValueError: as `distribute`.
+    """
+    parts = distribute(dataset, Division(1, range(1)))
+    mark = f"{_WHOLE}{shards or 0}{_ONE_SIZE if datasets.has_one_size(dataset) else ''}"
+
+    def marked(part: Any) -> Any:
+        batch, (samples, total, fingerprints) = part
+        return ((batch, (samples, total, {mark: tf.constant(0, tf.int64), **fingerprints})),)
+
+    return map_in_order(parts, marked)
+
+
+def _mark_of_whole(fingerprints: Mapping[str, Any]) -> str | None:
+    """How a whole batch is to be cut: the number of shards, 0 for one on each rank, and `_ONE_SIZE`; None if it is cut."""
+    return next((name.removeprefix(_WHOLE) for name in fingerprints if name.startswith(_WHOLE)), None)
+
+
 def map_in_order(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.data.Dataset:
     """Maps the elements one after another.
 
@@ -115,12 +148,23 @@ def map_in_order(dataset: tf.data.Dataset, function: Callable[..., Any]) -> tf.d
 
 
 def batch_spec(dataset: tf.data.Dataset) -> Any:
-    """The spec of the batches without their shares, of a dataset that `distribute` or `undivided` made."""
-    return dataset.element_spec[0][0]
+    """The spec of this rank's batches without their shares, of a dataset that `distribute` or the like made."""
+    spec, (*_, fingerprints) = dataset.element_spec[0]
+    return spec if _mark_of_whole(fingerprints) is None else tf.nest.map_structure(_of_any_size, spec)
+
+
+def _of_any_size(spec: Any) -> Any:
+    return tf.TensorSpec([None, *spec.shape[1:]], spec.dtype, spec.name) if isinstance(spec, tf.TensorSpec) else spec
 
 
 def unpack(element: Any) -> list[tuple[Any, Share]]:
     """Samples and share of each shard in an element of such a dataset."""
+    whole_batch, (*_, fingerprints) = element[0]
+    mark = _mark_of_whole(fingerprints)
+    if mark is not None:
+        shards = int(mark.removesuffix(_ONE_SIZE)) or None
+        division = Division.among(runtime.get_size(), runtime.get_rank(), shards)
+        element = own_shards(whole_batch, division, mark.endswith(_ONE_SIZE))
     return [
         (batch, Share(samples, total[0] if total else None, fingerprints)) for batch, (samples, *total, fingerprints) in element
     ]

@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tarantella.keras.drivers.distributed_model import DistributedModel
+    from tarantella.keras.elastic.elastic_fit import ElasticFit
 
 
 class FirstBatches(adapter.Callback):
     """Looks at the first batch of each iteration. It is to be the first in Keras' list of callbacks."""
 
-    def __init__(self, model: DistributedModel) -> None:
+    def __init__(self, model: DistributedModel, elastic: ElasticFit | None = None) -> None:
         super().__init__()
-        self._distributed = model
+        self._distributed, self._elastic = model, elastic
         self._datasets: dict[str, WatchedDataset] = {}  # by the step that gets its batches
 
     def of(self, parts: tf.data.Dataset, steps: Sequence[str], is_divided: bool) -> tf.data.Dataset:
@@ -42,7 +43,9 @@ class FirstBatches(adapter.Callback):
             batch, total = _joined(shards)
             self._distributed.look_at(batch, split.batch_spec(parts), steps, is_divided, total)
 
-        watched = WatchedDataset(parts, adapter.steps_per_execution(self._distributed.keras_model), try_out)
+        elastic = self._elastic
+        survive = try_out if elastic is None else lambda element: elastic.tried(lambda: try_out(element))
+        watched = WatchedDataset(parts, adapter.steps_per_execution(self._distributed.keras_model), survive)
         self._datasets[steps[0]] = watched
         return watched
 

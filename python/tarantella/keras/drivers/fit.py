@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from tarantella.keras.data.batches import GlobalBatches
 from tarantella.keras.drivers import own_methods
 from tarantella.keras.drivers.distributed_model import verbosity
 from tarantella.keras.drivers.first_batches import FirstBatches
+from tarantella.keras.elastic import elastic_fit
+from tarantella.keras.elastic.elastic_fit import ElasticFit
 from tarantella.keras.reduction import statistics
 from tarantella.keras.reduction.reducer import check_all
 from tarantella.keras.reproducible import fingerprint
@@ -202,14 +205,21 @@ def _fit_on_all_ranks(
     history = session.finished_history()
     if history is not None:
         return history
-    first_batches, validate = FirstBatches(model), None
+    validate = elastic = None
+    if elastic_fit.is_asked_for():
+        elastic_fit.refuse_unsupported(model.keras_model, hooks, distribute and distribute_validation)
+        elastic = ElasticFit(model.keras_model, hooks, others, session)
+        training = elastic.of(training, "train_function")
+        if validation_parts is not None:
+            validation_parts = elastic.of(validation_parts, "test_function")
+    first_batches = FirstBatches(model, elastic)
     training = first_batches.of(training, steps, is_divided)
     if validation is not None and validation_parts is not None:
         given, size = arguments.validation_data, arguments.validation_batch_size or arguments.batch_size
         validate = own_methods.Validation(model, given, size, validation, sharing_validation, first_batches)
         validation_parts = validate.parts = first_batches.of(validation_parts, ["test_step"], distribute_validation)
     with hooks.validating(validate):
-        done = _run(model, arguments, session, others, first_batches, batches, training, validation_parts)
+        done = _run(model, arguments, session, others, first_batches, batches, training, validation_parts, elastic)
     if hooks.holds_all_weights:
         model.likeness.note()
     return done
@@ -235,6 +245,7 @@ def _run(
     batches: GlobalBatches,
     training: tf.data.Dataset,
     validation: tf.data.Dataset | None,
+    elastic: ElasticFit | None,
 ) -> Any:
     """Runs Keras' `fit` with the hooks, on this rank's parts of the batches."""
     hooks, verbose = model.open_hooks(), verbosity(arguments.verbose)
@@ -245,11 +256,14 @@ def _run(
     if hooks.autotune is not None and not hooks.autotune.finished:
         first.append(hooks.autotune)
     callbacks = placement.for_fit(others, hooks, first)
+    if elastic is not None:
+        elastic.placed_callbacks = callbacks
     callbacks = session.callbacks_for_keras(callbacks, verbose, adapter.EpochNotifier(batches.source))
-    callbacks = [first_batches, *callbacks]
+    callbacks = [first_batches, *callbacks] if elastic is None else [first_batches, elastic, *callbacks]
     keywords = arguments.keywords_for(training, batches.steps, verbose=verbose, callbacks=callbacks, validation_data=validation)
     datasets = (None,) if adapter.has_own(model.keras_model, "evaluate") else (training, validation)
-    with checks.locating_timeouts(), model.running(datasets), statistics.logged(model.stats), session.running():
+    surviving = nullcontext() if elastic is None else elastic.running()
+    with checks.locating_timeouts(), model.running(datasets), statistics.logged(model.stats), session.running(), surviving:
         history = keras_fit(**keywords)
         check_all()
         return history

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 from tarantella import runtime
 from tarantella.keras.reduction import ops
 
 if TYPE_CHECKING:
+    from tarantella import _native
     from tarantella.collectives.group import Group
+
+_attached: dict[str | Group, tuple[_native.Communicator, int]] = {}  # by purpose, or group: the communicator and its id
 
 
 def attachment(group: Group | None = None) -> int:
@@ -20,25 +22,27 @@ def attachment(group: Group | None = None) -> int:
     return attachment_for("graphs") if group is None or group.is_world else _of_group(group)
 
 
-@functools.cache
 def attachment_for(purpose: str) -> int:
     """As `attachment` of all ranks. Collectives of different purposes need no common order. Collective at the first call."""
-    communicator = runtime.world().split(0, 0)
-    if communicator is None:
-        raise RuntimeError("this rank was left out of a communicator of all ranks")
-    attached = ops.attach_communicator(communicator.address)
-
-    def close() -> None:
-        nonlocal communicator
-        ops.detach_communicator(attached)
-        communicator = None
-
-    runtime.before_leaving(close)
-    return attached
+    if purpose not in _attached:
+        communicator = runtime.world().split(0, 0)
+        if communicator is None:
+            raise RuntimeError("this rank was left out of a communicator of all ranks")
+        _attached[purpose] = communicator, ops.attach_communicator(communicator.address)
+    return _attached[purpose][1]
 
 
-@functools.cache
 def _of_group(group: Group) -> int:
-    attached = ops.attach_communicator(group.communicator("tensors").address)
-    runtime.before_leaving(lambda: ops.detach_communicator(attached))
-    return attached
+    if group not in _attached:
+        communicator = group.communicator("tensors")
+        _attached[group] = communicator, ops.attach_communicator(communicator.address)
+    return _attached[group][1]
+
+
+def _detach_all() -> None:
+    for _, attached in _attached.values():
+        ops.detach_communicator(attached)
+    _attached.clear()
+
+
+runtime.before_leaving(_detach_all)

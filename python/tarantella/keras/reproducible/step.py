@@ -53,7 +53,7 @@ class ReproducibleHooks(StepHooks):
     reproducible = True  # so an optimizer accumulates reduced gradients: sums over steps, then ranks, would be another tree
     gradients: ShardedGradients
     _step: ShardedStep
-    _metrics: ShardedMetrics
+    metrics: ShardedMetrics
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class ReproducibleHooks(StepHooks):
         sharding: Sharding | None = None,
     ) -> None:
         options.check_model(model, shards, runtime.get_size() if division is None else 1)
-        self._division = division or split.Division.among(runtime.get_size(), runtime.get_rank(), shards)
+        self._given_division, self._shards = division, shards
         adapter.add_seed_generators(model)
         reducers = ReducerRegistry(optimizer_names(model), WIRE_OWN, None, fusion_threshold, tree=True)
         step = ShardedStep()
@@ -76,6 +76,10 @@ class ReproducibleHooks(StepHooks):
         self._needs_lengths = False  # whether a layer asked for a length that only all shards together tell
         self._needs_divisors = False  # whether a loss asked for such a number
         self._n_operations_at_update: int | None = None  # in the graph, up to the end of the optimizer's step
+
+    @property
+    def _division(self) -> split.Division:
+        return self._given_division or split.Division.among(runtime.get_size(), runtime.get_rank(), self._shards)
 
     def _train_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return self._in_shards(original, training=True)
@@ -114,7 +118,7 @@ class ReproducibleHooks(StepHooks):
 
     def _forget_batch(self) -> None:
         self.gradients.forget_batch()
-        self._metrics.forget_batch()
+        self.metrics.forget_batch()
         self._n_operations_at_update = None
 
     def _run(self, original: Callable[[Any], Any], shards: Shards, training: bool) -> Any:
@@ -132,15 +136,15 @@ class ReproducibleHooks(StepHooks):
             if not self._step.is_last:
                 logs, self.gradients.shard_gradients, weight = compute(batch, share)
                 self.gradients.add_shard(weight)
-                self._metrics.add_shard(share)
+                self.metrics.add_shard(share)
                 logs_of_shards.append(logs)
             else:
                 with self._running_shard(share, training):
                     logs_of_shards.append(original(batch))
                     weight = self._step.weight()
                     self._refuse_reads_of_new_weights()
-                    metrics = self._metrics.new_states()
-                    logs_of_batch = self._metrics.logs_of_batch(logs_of_shards, [*weights, weight])
+                    metrics = self.metrics.new_states()
+                    logs_of_batch = self.metrics.logs_of_batch(logs_of_shards, [*weights, weight])
             weights.append(weight)
             averages.add(state.changes(state.averages), weight)
         state.end(metrics, self._averages_over_ranks(state.averages, averages))

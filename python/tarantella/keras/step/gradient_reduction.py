@@ -10,7 +10,7 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.keras import adapter
 from tarantella.keras.reduction import collectives, device_placement, gradients
-from tarantella.keras.step import accumulation, tapes
+from tarantella.keras.step import accumulation, atomic, tapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,6 +54,7 @@ class GradientReduction:
             weight = self.weight() if weight is None else weight
             owners = self.owners_of(variables)
             reduced = gradients.reduce(grads, variables, weight, self._reducers, owners, self._keeps_rows())
+        reduced = atomic.behind_gate(reduced)
         self._observe(reduced, variables)
         return reduced
 

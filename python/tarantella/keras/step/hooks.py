@@ -9,13 +9,14 @@ from __future__ import annotations
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tarantella import generations
 from tarantella.keras import adapter, context
 from tarantella.keras.data import gather, split
 from tarantella.keras.lengths import agreement
 from tarantella.keras.reduction import autotune
 from tarantella.keras.reduction.reducer import WIRE_DEFAULT
 from tarantella.keras.reduction.registry import ReducerRegistry
-from tarantella.keras.step import accumulation, batch_sums, kept_state, losses, moving_statistics, noise, normalization
+from tarantella.keras.step import accumulation, atomic, batch_sums, kept_state, losses, moving_statistics, noise, normalization
 from tarantella.keras.step.accumulation import OptimizerHooks
 from tarantella.keras.step.added_losses import AddedLosses
 from tarantella.keras.step.current_step import CurrentStep
@@ -96,7 +97,7 @@ class StepHooks:
         self._added_losses = AddedLosses(model, step.loss_kinds)
         self._model = model
         self._step = step
-        self._metrics = metrics
+        self.metrics = metrics
         self._sharding = sharding
         self._prepared = False
         self._patch: Patch | None = None  # while hooks are installed
@@ -166,10 +167,10 @@ class StepHooks:
         model = self._model
         return [
             *((model, name, self._local_call(name)) for name in _CALLS),
-            (model, "train_step", self._train_step(self._metrics.with_sums_scaled("train_step", model.train_step))),
-            (model, "test_step", self._test_step(self._metrics.with_sums_scaled("test_step", model.test_step))),
+            (model, "train_step", self._train_step(self.metrics.with_sums_scaled("train_step", model.train_step))),
+            (model, "test_step", self._test_step(self.metrics.with_sums_scaled("test_step", model.test_step))),
             (model, "predict_step", self._predict_step(model.predict_step)),
-            *self._metrics.hooks(),
+            *self.metrics.hooks(),
             *normalization.hooks(model),
             *self._added_losses.hooks(self._step),
             *self._hooks_of_own_loss(),
@@ -266,7 +267,7 @@ class StepHooks:
     @contextmanager
     def _running(self, share: split.Share, training: bool) -> Iterator[None]:
         """In this context the model computes its share of a batch."""
-        self._metrics.begin_step()
+        self.metrics.begin_step()
         self._added_losses.begin_step()
         compiled = nullcontext() if self._compiled is None else self._compiled.step(training)
         with self._step.running(share, training), compiled, self.noise(), self._lengths(share):
@@ -289,7 +290,9 @@ class StepHooks:
                 sums = batch_sums.in_own_step(self._model, "train_step", self._step, kinds.own_by_sums.get("train_step"))
                 with noise.naming_layers(self._model, self._drawing), kept, sums, self.gradients.at_tapes():
                     logs = original(batch)
-                logs = self._metrics.reduced_logs(logs)
+                logs = self.metrics.reduced_logs(logs)
+                if generations.is_elastic() and context.graph() is not None:
+                    atomic.close_gates(context.graph())
                 if self.autotune is not None and not self.autotune.finished and context.graph() is not None:
                     self.autotune.random_operations = operations.with_random_states(context.graph())
                 return logs
@@ -314,7 +317,7 @@ class StepHooks:
                 sums = self._step.loss_kinds.own_by_sums.get("test_step")
                 with batch_sums.in_own_step(self._model, "test_step", self._step, sums):
                     logs = original(batch)
-                return self._metrics.reduced_logs(logs)
+                return self.metrics.reduced_logs(logs)
 
         return test_step
 

@@ -36,6 +36,7 @@ class MetricReduction:
         self._model = model
         self._reducers = reducers
         self._step = step
+        self.observe_sums: Callable[[Sequence[Any], Sequence[Any]], None] | None = None  # given variables and sums of each step
         self._were_asked_for = False  # by get_metrics_result, in this step
         self._of_all_ranks: dict[int, Any] = {}  # what that has given in a training step, by id
         self._by_all: dict[int, Any] = {}  # metrics that saw the samples of all ranks, by id
@@ -69,6 +70,8 @@ class MetricReduction:
                 self._of_all_ranks.update((id(leaf), leaf) for leaf in tf.nest.flatten(result))
                 return result
             if self._step.is_running:  # a test step: states are reduced after the last batch
+                if self.observe_sums is not None:
+                    self._reduced_states(variables)
                 return original()
             own = [np.asarray(state) for state in self._of_master(variables, [adapter.unwrap(v) for v in variables])]
             sums = collectives.all_reduce_each(own)
@@ -215,4 +218,7 @@ class MetricReduction:
         else:
             checks = batch_check.checked(is_same, self._step.share, lambda: self._step.given)
         with tf.control_dependencies([check for check in checks if check is not None]):
-            return [tf.identity(s) for s in sums]
+            sums = [tf.identity(s) for s in sums]
+        if self.observe_sums is not None:
+            self.observe_sums(variables, sums)
+        return sums

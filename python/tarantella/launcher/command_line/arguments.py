@@ -207,7 +207,13 @@ def _add_failures(parser: argparse.ArgumentParser) -> None:
         "--min-ranks",
         metavar="M",
         type=rank_count,
-        help="with --max-restarts: go on without killed ranks, or without hosts that are gone, while M ranks are left",
+        help="with --max-restarts: go on without killed ranks, or without hosts that are gone, while M ranks are left; with "
+        "--elastic: the same without a restart (default: 1)",
+    )
+    add(
+        "--elastic",
+        action="store_true",
+        help="if ranks are lost while fit runs, the others go on with the very step, in the same processes (on this machine)",
     )
     add(
         "--keep-going",

@@ -89,6 +89,8 @@ class Options:
     """Whether the command is a Python program."""
     flight_recorder: Path | None = None
     """The folder that gets the ranks' flight records if the job fails."""
+    elastic: bool = False
+    """If ranks are lost, the others go on in the same processes, while `min_ranks` are left."""
     keep_going: bool = False
     """If a rank fails, the others are not ended."""
     prefix: bool = True
@@ -146,6 +148,7 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         source=command.source,
         is_python=command.is_python,
         flight_recorder=given.flight_recorder,
+        elastic=given.elastic,
         keep_going=given.keep_going,
         prefix=not given.no_prefix,
         grace=given.grace,
@@ -229,10 +232,13 @@ def _check_failures(given: argparse.Namespace, ranks: int, by_mpirun: bool) -> N
     if given.keep_going and (by_mpirun or given.max_restarts):
         other = "mpirun ends the job when a rank fails" if by_mpirun else "--max-restarts starts all ranks again"
         raise UsageError(f"--keep-going: is for ranks on this machine that go on without one; {other}")
+    if given.elastic and (by_mpirun or given.keep_going):
+        other = "mpirun ends the job when a rank is lost: use --max-restarts" if by_mpirun else "--keep-going is for C"
+        raise UsageError(f"--elastic: is for ranks on this machine that go on without lost ones; {other}")
     if given.min_ranks is None:
         return
-    if given.max_restarts is None:
-        raise UsageError("--min-ranks: is for --max-restarts")
+    if given.max_restarts is None and not given.elastic:
+        raise UsageError("--min-ranks: is for --max-restarts and --elastic")
     if given.min_ranks > ranks:
         raise UsageError(f"--min-ranks: {given.min_ranks} ranks, but the job has {ranks}")
 

@@ -117,6 +117,8 @@ class RankSpec:
     """The variables to set for a rank, given its number and the name of its report pipe (`reporting.named`)."""
     output_on_all_devices: bool = False
     """Whether the output of all ranks is shown, by lines; else that of rank 0 is, as it is."""
+    elastic: bool = False
+    """Whether any rank may become rank 0, whose output is shown."""
     inherited: tuple[int, ...] = ()
     """Descriptors that ranks get as they are."""
     prepare: Callable[[int], Callable[[], None]] | None = None
@@ -140,7 +142,7 @@ class RankStarter:
         """Starts one rank. Raises OSError; UsageError where it cannot be a fork; ForkedRank in a forked rank itself."""
         spec = self._spec
         report, report_write = os.pipe()  # no rank inherits either of them unless it is named below
-        as_is = rank == 0 and not spec.output_on_all_devices
+        as_is = (rank == 0 or spec.elastic) and not spec.output_on_all_devices
         (stdout, stdout_write), (stderr, stderr_write) = shown_output() if as_is else _piped(spec.output_on_all_devices)
         written = {report_write, stdout_write, stderr_write} - {None, subprocess.DEVNULL}
         closing: list[int] = [end for end in written if end is not None]
@@ -150,6 +152,8 @@ class RankStarter:
         streams = (stdin, stdout_write, stderr_write)
         memory = _flight_memory()
         recording = {variables.FLIGHT_RECORD: "" if memory is None else memory.name()}
+        if spec.elastic:
+            recording[variables.ELASTIC] = str(rank)
         environment = {**os.environ, **spec.environment(rank, reporting.named(report_write)), **recording}
         inherited = (report_write, *spec.inherited, *([] if memory is None else [memory.descriptor]))
         prepare = _preparation(self._file_limit, None if spec.prepare is None else spec.prepare(rank))

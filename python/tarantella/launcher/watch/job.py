@@ -11,28 +11,25 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 
-from tarantella import variables
+from tarantella import settings, variables
 from tarantella.launcher.base.signals import ASKING, SAVING, SignalPipe
 from tarantella.launcher.base.text import counted
 from tarantella.launcher.command_line.options import Options
 from tarantella.launcher.show.job_view import JobView
-from tarantella.launcher.show.output import STDERR, STDOUT, Console, Stream
-from tarantella.launcher.show.shown_output import copy_window_size
+from tarantella.launcher.show.output import STDERR, Console, Stream
 from tarantella.launcher.start.environment import Rendezvous
 from tarantella.launcher.start.forked import ForkedRank
-from tarantella.launcher.start.process import ExitStatus, RankProcess, RankSpec, RankStarter
+from tarantella.launcher.start.process import ExitStatus, RankSpec, RankStarter
 from tarantella.launcher.start.rendezvous import ExitNotices, Refusal
 from tarantella.launcher.start.results import JobResult, RankExit, first_failure, read_report
 from tarantella.launcher.watch import supervision
 from tarantella.launcher.watch.circle_watch import CircleWatch
+from tarantella.launcher.watch.generations import Generations
 from tarantella.launcher.watch.joining import TRAINED_ALONE, JoinWatch
+from tarantella.launcher.watch.running_rank import RunningRank
 
 CANNOT_START = 126
-TAIL_LINES = 100
-LOG_PREFIX = b"tarantella["
-"""How the library's log lines begin on every rank."""
 GRACE = 1.0
 """Seconds in which ranks may end by themselves: they notice a lost rank, and a Ctrl-C."""
 TERM_GRACE = 0.5
@@ -41,46 +38,6 @@ DEFAULT_GRACE = 30.0
 """The same where the script handles SIGTERM, or under Slurm, which leaves as long (KillWait)."""
 LONGEST_SLEEP = 1.0
 """Seconds of the longest sleep, in case a SIGCHLD gets lost."""
-
-
-class _Rank:
-    """A running rank and its output."""
-
-    def __init__(self, number: int, process: RankProcess, console: Console, show_log: bool, prefix: bool = True) -> None:
-        self.number = number
-        self.process = process
-        self.signalled = False
-        self.tail: deque[bytes] = deque(maxlen=TAIL_LINES)
-        self.reports: list[bytes] = []
-        self.prefix = f"[rank {number}] ".encode() * prefix
-        pipes = process.pipes
-
-        def show(descriptor: int, line: bytes) -> None:
-            console.write(descriptor, self.prefix + line + b"\n")
-
-        def pass_on(descriptor: int, source: int, data: bytes) -> None:
-            if os.isatty(source):
-                copy_window_size(source, descriptor)
-            console.write(descriptor, data)
-
-        def keep(line: bytes) -> None:
-            if show_log and line.startswith(LOG_PREFIX):  # says its rank by itself
-                console.write(STDERR, line + b"\n")
-            else:
-                self.tail.append(line)
-
-        self.streams = [Stream(pipes.report, self.reports.append)]
-        if pipes.as_is:
-            for descriptor, pipe in ((STDOUT, pipes.stdout), (STDERR, pipes.stderr)):
-                if pipe is not None:
-                    self.streams.append(Stream(pipe, partial(pass_on, descriptor, pipe), pausable=True, as_is=True))
-            return
-        if pipes.stdout is not None:
-            self.streams.append(Stream(pipes.stdout, partial(show, STDOUT), pausable=True))
-        if pipes.stderr is not None and pipes.stdout is not None:
-            self.streams.append(Stream(pipes.stderr, partial(show, STDERR), pausable=True))
-        elif pipes.stderr is not None:
-            self.streams.append(Stream(pipes.stderr, keep, pausable=show_log))
 
 
 class Job:
@@ -112,8 +69,10 @@ class Job:
         job = os.environ.get(variables.JOB, rendezvous.name) if only is not None else rendezvous.name
         self._view = JobView(options, job, only, self._selector)
         self._circles = CircleWatch(self._view.records)
-        self._running: dict[int, _Rank] = {}
+        self._running: dict[int, RunningRank] = {}
+        self._members = list(range(options.ranks))  # the numbers of the ranks of this generation, in the order of their ranks
         self._exits: list[RankExit] = []
+        self._survived: list[RankExit] = []  # those of ranks without which the job has gone on
         self._tails: dict[int, list[bytes]] = {}
         self._planned_signals: deque[tuple[float, signal.Signals]] = deque()
         self._notices = ExitNotices(rendezvous)
@@ -123,6 +82,10 @@ class Job:
         self._asked_to_end = False
         self._failed_among = 0
         self._check_children = False
+        self._generations: Generations | None = None
+        if options.elastic:
+            patience = settings.timeout({**os.environ, **options.variables})
+            self._generations = Generations(self._pids, self._form_generation, patience, self._selector)
 
     def run(self) -> JobResult:
         """Returns how it ended."""
@@ -136,9 +99,9 @@ class Job:
                 self._kill_all()
             warning, alone = self._joining.last_warning(), self._joining.trained_alone()
             hint = self._joining.hint({rank.rank: rank.pid for rank in self._exits})
-            self._joining.close()
-            if self._refusal:
-                self._refusal.close()
+            for server in (self._joining, self._refusal, self._generations):
+                if server is not None:
+                    server.close()
             result = self._result() if started else JobResult(CANNOT_START, started=False)
             if result.code != 0:
                 self._write_records(result.reason)
@@ -166,7 +129,7 @@ class Job:
             except (OSError, subprocess.SubprocessError) as error:
                 self._console.message(f"cannot start rank {number}: {self._options.command[0]!r}: {error}")
                 return False
-            rank = _Rank(number, process, self._console, self._options.log_on_all_devices, self._options.prefix)
+            rank = RunningRank(number, process, self._console, self._options.log_on_all_devices, self._options.prefix)
             self._running[number] = rank
             self._view.started(number, process.pid, process.memory)
             for stream in rank.streams:
@@ -204,7 +167,9 @@ class Job:
         while self._planned_signals and self._planned_signals[0][0] <= now:
             self._signal_all(self._planned_signals.popleft()[1])
         self._notices.deliver(now)
-        pids = {number: rank.process.pid for number, rank in self._running.items()}
+        if self._generations is not None:
+            self._generations.review()
+        pids = self._pids()
         for warning in (self._joining.early_warning(pids.values()), self._circles.warning(pids)):
             if warning is not None:
                 self._console.message(warning)
@@ -213,6 +178,10 @@ class Job:
         due = [self._planned_signals[0][0] if self._planned_signals else None, self._notices.next_try()]
         now = time.monotonic()
         return max(0.0, min([LONGEST_SLEEP, *(at - now for at in due if at is not None)]))
+
+    def _pids(self) -> dict[int, int]:
+        """The processes of the ranks that run."""
+        return {number: rank.process.pid for number, rank in self._running.items()}
 
     def _watch(self, stream: Stream) -> None:
         def read() -> None:
@@ -287,7 +256,7 @@ class Job:
         for rank, status in sorted(ended, key=lambda one: not one[1].signal):
             self._on_exit(rank, status)
 
-    def _on_exit(self, rank: _Rank, status: ExitStatus) -> None:
+    def _on_exit(self, rank: RunningRank, status: ExitStatus) -> None:
         for stream in rank.streams:
             if stream.descriptor in self._selector.get_map():
                 self._selector.unregister(stream.descriptor)
@@ -300,7 +269,7 @@ class Job:
         host = "" if self._only is None else socket.gethostname()
         self._exits.append(RankExit(rank.number, rank.process.pid, status, rank.signalled, report, host))
         self._tails[rank.number] = [rank.prefix + line for line in rank.tail]
-        if rank.number == 0:
+        if rank.number == self._members[0]:
             self._notices.clear()
         if not status.success:
             if not self._ending():
@@ -308,16 +277,31 @@ class Job:
         elif rank.number == 0 and self._running:
             with suppress(OSError):  # a child of rank 0 still listens there
                 self._refusal = Refusal(self._rendezvous, self._selector)
-        if rank.number != 0 and 0 in self._running:
-            self._notices.add(rank.number, status.exit_code, time.monotonic())
+        if rank.number in self._members[1:] and self._members[0] in self._running:
+            self._notices.add(self._members.index(rank.number), status.exit_code, time.monotonic())
 
     def _on_failure(self, failed: RankExit) -> None:
         if self._options.keep_going:
             self._console.message(f"{failed}{'; the others go on' if self._running else ''}")
             return
+        if self._goes_on_without(failed):
+            self._survived.append(failed)
+            left = len(self._running)
+            self._console.message(f"{failed}; {counted(left, 'rank')} {'go' if left > 1 else 'goes'} on (--elastic)")
+            return
+        if self._generations is not None:
+            self._generations.end()
         self._view.failed()
         self._failed_among = len(self._running) + 1
         self._end_soon()
+
+    def _goes_on_without(self, lost: RankExit) -> bool:
+        """Whether the ranks that are left form the next generation of the job. A script that has failed would fail again."""
+        return self._generations is not None and lost.killed and len(self._running) >= (self._options.min_ranks or 1)
+
+    def _form_generation(self, members: list[int], rendezvous: Rendezvous) -> None:
+        self._members, self._rendezvous, self._notices = members, rendezvous, ExitNotices(rendezvous)
+        self._running[members[0]].is_shown = True
 
     def _result(self) -> JobResult:
         """How the job ended. Prints the error if it failed."""
@@ -326,7 +310,7 @@ class Job:
             if self._only is not None and all(rank.status.exit_code in (0, code) for rank in self._exits):
                 code = 0  # else mpirun would kill those that still save
             return JobResult(code, interrupted=True)
-        failed = first_failure(self._exits)
+        failed = first_failure([one for one in self._exits if one not in self._survived])
         if failed is None or (self._options.keep_going and any(rank.status.success for rank in self._exits)):
             return JobResult(0)
         killed = frozenset(rank.rank for rank in self._exits if rank.killed)

@@ -1,0 +1,86 @@
+"""What a step changes before its weights: copies of it, to which a failed step goes back, and what lost ranks had of it.
+
+Weights and the optimizer's state change last, when nothing can fail any more (`step/atomic.py`). Before that a step changes
+metrics, BatchNormalization's averages and the seeds of noise. A value that was read is a copy: TensorFlow gives a variable new
+memory when it changes while somebody holds the old one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella import runtime
+from tarantella.keras import adapter
+from tarantella.keras.checkpoint import state
+from tarantella.keras.reduction import weights
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class KeptState:
+    """The state of a model that is trained.
+
+    Args:
+        model: the Keras model.
+        is_same: whether all ranks have the same state after each step. Otherwise each has a part of its own of metrics.
+    """
+
+    def __init__(self, model: Any, is_same: bool) -> None:
+        self._model, self._is_same = model, is_same
+        self._variables: list[Any] | None = None
+        self._copies: Sequence[tuple[tf.Variable, tf.Tensor]] = ()
+        self._sums: dict[int, tf.Variable] = {}  # of metrics' states over ranks after the last step, by the variables' ids
+        self.has_sums = False
+        """Whether those are of the metrics as they are now: not if these were reset since."""
+
+    def copy(self) -> None:
+        """Notes the state with which a step begins."""
+        if self._variables is None:
+            self._variables = self._changed_early()
+            self._read = tf.function(lambda: [variable.read_value() for variable in self._variables or ()], autograph=False)
+        self._copies = list(zip(self._variables, self._read(), strict=True))
+
+    def put_back(self) -> None:
+        """Gives the model the state that was copied last."""
+        for variable, value in self._copies:
+            variable.assign(value)
+
+    def keep_sums(self, variables: Sequence[Any], sums: Sequence[tf.Tensor]) -> None:
+        """A step has added up the states of metrics over ranks. In its graph, or eagerly."""
+        for variable, total in zip(variables, sums, strict=True):
+            if id(variable) not in self._sums:
+                with tf.init_scope():
+                    self._sums[id(variable)] = tf.Variable(tf.zeros(total.shape, total.dtype), trainable=False)
+                    self._variables = None
+            self._sums[id(variable)].assign(total)
+
+    def share(self, source: int | None) -> None:
+        """Brings the ranks of a new generation together. Collective.
+
+        source: the rank that has made the last step, if others have not.
+        """
+        if source is not None:
+            weights.broadcast([v for variables in state.groups_of(self._model).values() for v in variables], source)
+            if self._sums:
+                weights.broadcast(list(self._sums.values()), source)
+        if self._is_same or not self.has_sums:
+            return
+        for variable in adapter.metric_variables(self._model):
+            inner, total = adapter.unwrap(variable), self._sums.get(id(variable))
+            if total is not None:
+                inner.assign(total if runtime.is_master_rank() else tf.zeros_like(total))
+
+    def compare(self) -> None:
+        """Checks that the ranks of a new generation have the same weights. Collective. Raises MismatchError."""
+        alike = [*adapter.trainable_variables(self._model), *adapter.whole_optimizer_variables(self._model)]
+        weights.compare(alike, "after ranks were lost")
+
+    def _changed_early(self) -> list[tf.Variable]:
+        groups = state.groups_of(self._model)
+        counts = {id(v) for v in groups["optimizer"] if not v.shape.rank}  # of steps: they need no gradient
+        late = {id(v) for v in (*adapter.trainable_variables(self._model), *groups["optimizer"])} - counts
+        early = [v for variables in groups.values() for v in variables if id(v) not in late]
+        return [adapter.unwrap(variable) for variable in early] + list(self._sums.values())

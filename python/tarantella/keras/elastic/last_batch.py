@@ -1,0 +1,52 @@
+"""The batch that a step was given last, so that the step can be made again: what an iterator has given cannot be put back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella.keras.adapter.first_elements import OfSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class LastBatch:
+    """Keeps the last element that a dataset's iterators gave. The memory is the element's own: nothing is copied.
+
+    Args:
+        dataset: of elements whose specs are tensors, or composites of them.
+
+    Attributes:
+        dataset: gives the same elements.
+    """
+
+    def __init__(self, dataset: tf.data.Dataset) -> None:
+        self._spec = dataset.element_spec
+        parts = tf.nest.flatten(self._spec, expand_composites=True)
+        with tf.device("CPU:0"):
+            self._kept = [tf.Variable(_nothing(part.dtype), shape=tf.TensorShape(None), trainable=False) for part in parts]
+        single = not isinstance(self._spec, tuple)
+
+        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+        def keep(*members: Any) -> Any:
+            element = members[0] if single else members
+            for variable, tensor in zip(self._kept, tf.nest.flatten(element, expand_composites=True), strict=True):
+                variable.assign(tensor)
+            return element
+
+        # nothing may prefetch behind this map: the element given last must be the one that was kept last
+        options = tf.data.Options()
+        options.experimental_optimization.inject_prefetch = False
+        self.dataset = dataset.prefetch(tf.data.AUTOTUNE).map(keep).with_options(options)
+
+    def again(self) -> Any:
+        """An iterator that has this element alone."""
+        tensors: Sequence[tf.Tensor] = [variable.read_value() for variable in self._kept]
+        element = tf.nest.pack_sequence_as(self._spec, tensors, expand_composites=True)
+        return iter(OfSpec(tf.data.Dataset.from_tensors(element), self._spec))
+
+
+def _nothing(dtype: tf.DType) -> tf.Tensor:
+    return tf.constant("" if dtype == tf.string else 0, dtype) if dtype != tf.bool else tf.constant(False)

@@ -1,0 +1,72 @@
+"""A training step of an elastic job changes weights only when all of its communication is done.
+
+So a step that fails because a rank was lost has changed none, and is made again by the ranks that are left. The optimizer gets
+its gradients behind a gate. When the step was traced, the gate is made to wait for whatever else the step communicates, such as
+the states of metrics, which Keras reads after the update.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tarantella import generations
+from tarantella.errors import UnsupportedError
+from tarantella.keras import context
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_GATE = "tnt_gate"
+_OURS = "Tnt"
+_READS = ("ReadVariableOp", "ResourceGather", "VariableShape")
+_LOCAL = ("TntTreeAdd",)  # those of our operations that do not communicate
+
+
+def behind_gate(gradients: list[Any]) -> list[Any]:
+    """The same gradients, available when the step has communicated; None stays."""
+    if not generations.is_elastic() or context.graph() is None:
+        return gradients
+    parts = [part for part in tf.nest.flatten(gradients, expand_composites=True) if part is not None]
+    with tf.control_dependencies(parts):
+        gate = tf.no_op(name=_GATE)
+    with tf.control_dependencies([gate]):
+        return [None if g is None else tf.nest.map_structure(tf.identity, g, expand_composites=True) for g in gradients]
+
+
+def close_gates(graph: Any) -> None:
+    """Makes the gates of a step that was traced wait for all that the step communicates.
+
+    Raises:
+        UnsupportedError: the step communicates what depends on updated weights.
+    """
+    operations = graph.get_operations()
+    gates = [operation for operation in operations if operation.type == "NoOp" and _GATE in operation.name]
+    ours = [operation for operation in operations if operation.type.startswith(_OURS) and operation.type not in _LOCAL]
+    for gate in gates:
+        later = _after(gate, operations)
+        late = next((operation for operation in ours if operation in later), None)
+        if late is not None:
+            raise UnsupportedError(
+                f"--elastic: the training step communicates ({late.name}) after an optimizer has changed weights, so it could "
+                "not be made again when a rank is lost: use one optimizer step in a training step, or --max-restarts"
+            )
+        gate._add_control_inputs([operation for operation in ours if operation not in gate.control_inputs])
+
+
+def _after(gate: Any, operations: Sequence[Any]) -> set[Any]:
+    """Those of a graph's operations, in the order in which they were made, that wait for this one.
+
+    What uses a variable waits for what has changed it before. TensorFlow adds these edges when the function is complete.
+    """
+    found = {gate}
+    changed: set[Any] = set()  # variables, as the tensors by which operations get them
+    for operation in operations:
+        resources = {tensor.ref() for tensor in operation.inputs if tensor.dtype == tf.resource}
+        waits = any(tensor.op in found for tensor in operation.inputs) or any(o in found for o in operation.control_inputs)
+        if waits or resources & changed:
+            found.add(operation)
+            if operation.type not in _READS:
+                changed |= resources
+    return found

@@ -1,0 +1,120 @@
+"""`tarantella --elastic`: ranks are lost in `fit`, and the others go on with the very step, to the same numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.launch import RANKS, Result, run_ranks
+
+SCRIPT = RANKS / "keras/elastic.py"
+SHARDS = 4
+
+Found = dict[int, dict[str, Any]]
+"""What ranks that were left have found, by the number with which they were started."""
+
+
+def train(ranks: int, folder: Path, plan: str, *options: str, shards: int | None = None, flags: Any = (), **env: str) -> Result:
+    reproducible = [] if shards is None else ["--reproducible", shards]
+    return run_ranks(ranks, SCRIPT, folder, plan, *options, launcher_options=["--elastic", *reproducible, *flags], env=env)
+
+
+def found_in(folder: Path) -> Found:
+    return {int(file.stem): json.loads(file.read_text()) for file in sorted(folder.glob("[0-9].json"))}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    train(SHARDS, folder, "", "batch_norm", "dropout", "more", shards=SHARDS).good()
+    return found_in(folder)[0]
+
+
+LOSSES = {
+    "in forward, of rank 0, and again": "0:last:9,1:last:40,2:batch_end:25",
+    "two at once, in the first step": "1:batch_begin:1,3:batch_begin:1",
+    "in the trial of the first batch": "2:last:1",
+    "of rank 0 when an epoch begins, and when it ends": "0:epoch_begin:2,1:epoch_end:2",
+    "in the validation": "3:test_begin:1,0:test_batch_end:2,1:test_end:3",
+    "at the end": "0:train_end:1",
+}
+
+
+@pytest.mark.parametrize("plan", LOSSES.values(), ids=LOSSES.keys())
+def test_the_bits_are_those_of_the_undisturbed_training(undisturbed, tmp_path: Path, plan: str):
+    result = train(SHARDS, tmp_path, plan, "batch_norm", "dropout", "more", shards=SHARDS).good()
+    lost = {int(one.partition(":")[0]) for one in plan.split(",")}
+    found = found_in(tmp_path)
+    assert found.keys() == set(range(SHARDS)) - lost, result.said
+    for place, one in enumerate(found.values()):
+        assert (one.pop("rank"), one.pop("ranks")) == (place, SHARDS - len(lost))
+        expected = {name: undisturbed[name] for name in one}
+        assert one["digest"] == expected["digest"], result.said
+        assert one["history"] == expected["history"]
+        assert one["evaluated"] == pytest.approx(expected["evaluated"], rel=1e-6)
+        np.testing.assert_allclose(one["predicted"], expected["predicted"], rtol=1e-5)
+        assert one["again"].keys() == expected["again"].keys()
+    for number in lost:
+        assert f"rank {number} (pid " in result.stderr
+    assert result.stderr.count("(--elastic)") == len(lost)
+
+
+def test_without_shards_the_losses_are_those_of_the_undisturbed_training(tmp_path: Path):
+    """The sums of the ranks that were lost, for the means over an epoch, are not lost with them."""
+    folders = {plan: tmp_path / f"{i}" for i, plan in enumerate(["", "1:last:14,0:test_batch_end:4,3:batch_end:25"])}
+    for plan, folder in folders.items():
+        folder.mkdir()
+        train(4, folder, plan, shards=None).good()
+    whole, disturbed = (found_in(folder) for folder in folders.values())
+    assert disturbed.keys() == {2}
+    for name, values in whole[0]["history"].items():
+        np.testing.assert_allclose(disturbed[2]["history"][name], values, rtol=1e-5, err_msg=name)
+
+
+def test_the_new_master_goes_on_with_files_and_output(tmp_path: Path):
+    result = train(3, tmp_path, "0:last:25", "files", "checkpoint").good()
+    lines = (tmp_path / "log.csv").read_text().splitlines()
+    assert [line.partition(",")[0] for line in lines] == ["epoch", "0", "1", "2"], lines
+    assert (tmp_path / "best.keras").exists()
+    assert sorted(tmp_path.glob("checkpoints/*"))[-1].name.endswith("step000000030.npz"), [*tmp_path.glob("checkpoints/*")]
+    assert "Epoch 3/3" in result.stdout
+    assert found_in(tmp_path)[1]["rank"] == 0
+
+
+def test_a_stopped_rank_is_left_behind(tmp_path: Path):
+    result = train(3, tmp_path, "1:batch_end:-5", TNT_TIMEOUT="4").good()
+    assert found_in(tmp_path).keys() == {0, 2}
+    assert "rank 1 (pid " in result.stderr
+
+
+def test_too_few_ranks_are_left(tmp_path: Path):
+    result = train(3, tmp_path, "1:batch_end:5,2:batch_end:9", flags=["--min-ranks", "2"])
+    assert result.code == 137
+    assert not found_in(tmp_path)
+    assert result.stderr.splitlines()[-1].startswith("tarantella: rank 2 (pid "), result.said
+
+
+def test_an_error_of_the_script_ends_the_job(tmp_path: Path):
+    result = train(2, tmp_path, "1:batch_end:error")
+    assert result.code == 1
+    assert "ValueError: a fault of the script" in result.stderr.splitlines()[-1], result.said
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    {
+        "eager": "run_eagerly=True",
+        "several": "steps_per_execution > 1",
+        "own_data": "each rank has data of its own",
+    }.items(),
+)
+def test_what_cannot_go_on_is_refused(tmp_path: Path, option: str, reason: str):
+    result = train(2, tmp_path, "", option)
+    assert result.code == 1
+    last = result.stderr.splitlines()[-1]
+    assert f"UnsupportedError: --elastic: {reason}" in last, result.said
+    assert "--max-restarts" in last

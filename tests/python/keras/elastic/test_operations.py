@@ -1,0 +1,107 @@
+"""Operations are made by all ranks, or again by those that are left, wherever each was when one was lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tarantella import collectives, generations, runtime
+from tarantella.errors import MismatchError, PeerLostError
+from tarantella.keras.elastic.operations import Operations
+
+LOST = PeerLostError("rank 1 died")
+
+
+class FakeState:
+    """Notes what happens to it. The ranks of the job are this one, rank 0, and others that have done so many operations."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, others: list[int], generations_left: int = 9) -> None:
+        self.events: list[Any] = []
+        self.left = generations_left
+        self.outcome_of_others: Any = None
+        monkeypatch.setattr(generations, "join_next", self._join)
+        monkeypatch.setattr(collectives, "all_gather", lambda done: np.array([int(done), *others]))
+        monkeypatch.setattr(collectives, "broadcast_object", lambda own, root: own if root == 0 else self.outcome_of_others)
+        monkeypatch.setattr(runtime, "get_rank", lambda: 0)
+        monkeypatch.setattr(runtime, "get_size", lambda: 1 + len(others))
+
+    def _join(self) -> bool:
+        self.left -= 1
+        return self.left >= 0
+
+    def renew(self) -> None:
+        self.events.append("renew")
+
+    def share(self, source: int | None) -> None:
+        self.events.append(("share", source))
+
+
+def failing(times: int, result: str = "done", error: Exception = LOST) -> Any:
+    left = [error] * times
+
+    def operation() -> str:
+        if left:
+            raise left.pop()
+        return result
+
+    return operation
+
+
+def test_nothing_happens_where_nothing_fails(monkeypatch: pytest.MonkeyPatch):
+    state = FakeState(monkeypatch, [])
+    assert Operations(state).run(lambda: 5) == 5
+    assert not state.events
+
+
+def test_what_nobody_has_finished_is_undone_and_made_again(monkeypatch: pytest.MonkeyPatch):
+    state = FakeState(monkeypatch, [0, 0])
+    found = Operations(state).run(failing(1), again=lambda: "again", undo=lambda: state.events.append("undo"))
+    assert found == "again"
+    assert state.events == ["undo", "renew", ("share", None)]
+
+
+def test_a_rank_that_is_behind_takes_the_outcome(monkeypatch: pytest.MonkeyPatch):
+    state = FakeState(monkeypatch, [0, 1])
+    state.outcome_of_others = {"loss": 0.5}
+    operations = Operations(state)
+    assert operations.run(failing(1)) == {"loss": 0.5}
+    assert state.events == ["renew", ("share", 2)]
+
+
+def test_a_rank_that_is_ahead_gives_the_outcome_and_makes_the_next_one_again(monkeypatch: pytest.MonkeyPatch):
+    state = FakeState(monkeypatch, [0, 1])
+    operations = Operations(state)
+    operations.run(lambda: "first")
+    assert operations.run(failing(1, "second")) == "second"
+    assert state.events == ["renew", ("share", 0)]
+
+
+def test_one_more_is_lost_meanwhile(monkeypatch: pytest.MonkeyPatch):
+    state = FakeState(monkeypatch, [0])
+    lose = failing(2)
+    monkeypatch.setattr(state, "share", lambda source: lose())
+    assert Operations(state).run(failing(1)) == "done"
+    assert state.events == ["renew"] * 3
+
+
+def test_without_a_next_generation_the_error_is_that_of_the_loss(monkeypatch: pytest.MonkeyPatch):
+    state = FakeState(monkeypatch, [0], generations_left=0)
+    with pytest.raises(PeerLostError, match="rank 1 died"):
+        Operations(state).run(failing(1))
+
+
+def test_other_errors_are_no_loss(monkeypatch: pytest.MonkeyPatch):
+    state = FakeState(monkeypatch, [0])
+    with pytest.raises(MismatchError):
+        Operations(state).run(failing(1, error=MismatchError("another model")))
+    assert not state.events
+
+
+def test_what_runs_inside_of_an_operation_is_a_part_of_it(monkeypatch: pytest.MonkeyPatch):
+    state = FakeState(monkeypatch, [0])
+    operations = Operations(state)
+    inner = failing(1)
+    assert operations.run(lambda: operations.run(inner)) == "done"
+    assert state.events == ["renew", ("share", None)]

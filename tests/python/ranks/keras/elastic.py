@@ -1,0 +1,124 @@
+"""elastic.py FOLDER PLAN [OPTION...]: a training that loses ranks. Each rank that is left writes what it has into FOLDER.
+
+PLAN: ``NUMBER:PHASE:COUNT`` with commas: the rank with which the launcher began as NUMBER kills itself when it comes to this
+phase so often; ``stop`` in the place of COUNT's sign (``-COUNT``) stops it instead. OPTION: ``batch_norm``, ``dropout``,
+``files``, ``checkpoint``, ``more``, or what is to be refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+import tarantella as tnt
+
+FOLDER, PLAN, OPTIONS = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
+NUMBER = os.environ["TNT_INTERNAL_ELASTIC"]
+EPOCHS, BATCH = 3, 24
+
+seen: Counter[str] = Counter()
+
+
+def come_to(phase: str) -> None:
+    seen[phase] += 1
+    if f"{NUMBER}:{phase}:{seen[phase]}" in PLAN.split(","):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if f"{NUMBER}:{phase}:-{seen[phase]}" in PLAN.split(","):
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if f"{NUMBER}:{phase}:error" in PLAN.split(","):
+        raise ValueError("a fault of the script")
+
+
+class Deadly(keras.layers.Dense):
+    """Comes to a phase inside of a step: in forward, before its gradients are there."""
+
+    def call(self, inputs: Any) -> Any:
+        if tf.inside_function():
+            come_to(f"trace of {self.name}")
+
+            def forward(x: Any) -> Any:
+                come_to(self.name)
+                return x
+
+            shape = inputs.shape
+            inputs = tf.grad_pass_through(lambda x: tf.py_function(forward, [x], x.dtype))(inputs)
+            inputs.set_shape(shape)
+        return super().call(inputs)
+
+
+class Phases(keras.callbacks.Callback):
+    def on_train_begin(self, logs: Any = None) -> None:
+        come_to("train_begin")
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        come_to("batch_begin")
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        come_to("batch_end")
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        come_to("epoch_begin")
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        come_to("epoch_end")
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        come_to("test_begin")
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        come_to("test_batch_end")
+
+    def on_test_end(self, logs: Any = None) -> None:
+        come_to("test_end")
+
+    def on_train_end(self, logs: Any = None) -> None:
+        come_to("train_end")
+
+
+def digest(model: Any) -> str:
+    variables = [*model.variables, *model.optimizer.variables]
+    return hashlib.sha256(b"".join(np.ascontiguousarray(v.numpy()).tobytes() for v in variables)).hexdigest()
+
+
+def main() -> None:
+    keras.utils.set_random_seed(7)
+    numbers = np.random.default_rng(0)
+    x = numbers.normal(size=(10 * BATCH - 5, 12)).astype(np.float32)
+    y = (x.sum(1) > 0).astype(np.int32)
+    layers = [keras.Input((12,)), keras.layers.Dense(16, activation="relu")]
+    layers += [keras.layers.BatchNormalization()] if "batch_norm" in OPTIONS else []
+    layers += [keras.layers.Dropout(0.3)] if "dropout" in OPTIONS else []
+    model = tnt.Model(keras.Sequential([*layers, Deadly(2, name="last")]))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    options = {"eager": {"run_eagerly": True}, "several": {"steps_per_execution": 2}}
+    given = next((options[name] for name in OPTIONS if name in options), {})
+    model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"], **given)
+    callbacks: list[Any] = [Phases()]
+    if "files" in OPTIONS:
+        callbacks.append(keras.callbacks.ModelCheckpoint(FOLDER / "best.keras", monitor="loss", save_best_only=True))
+        callbacks.append(keras.callbacks.CSVLogger(FOLDER / "log.csv"))
+    if "checkpoint" in OPTIONS:
+        callbacks.append(tnt.callbacks.Checkpoint(FOLDER / "checkpoints", every_steps=4))
+    data: Any = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(50, seed=3).batch(BATCH)
+    own = {"tnt_distribute_dataset": False} if "own_data" in OPTIONS else {}
+    history = model.fit(data, epochs=EPOCHS, validation_data=(x[:60], y[:60]), validation_batch_size=20, verbose=2,
+                        callbacks=callbacks, **own)  # fmt: skip
+    found = {"history": history.history, "digest": digest(model.model), "ranks": tnt.get_size(), "rank": tnt.get_rank()}
+    if "more" in OPTIONS:
+        found["evaluated"] = model.evaluate(x[:50], y[:50], batch_size=20, verbose=0)
+        found["predicted"] = model.predict(x[:50], verbose=0).tolist()
+        found["again"] = model.fit(data, epochs=1, verbose=0).history
+    (FOLDER / f"{NUMBER}.json").write_text(json.dumps(found))
+
+
+main()
