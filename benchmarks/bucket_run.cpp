@@ -1,4 +1,4 @@
-#include "benchmarks/bucket_run.hpp"
+#include "benchmarks/runs.hpp"
 
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-#include "benchmarks/collective_run.hpp"
+#include "benchmarks/runs.hpp"
 
 #include <fmt/core.h>
 

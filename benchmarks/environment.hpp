@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <string>
 
-#include "benchmarks/collective_run.hpp"
+#include "benchmarks/runs.hpp"
 
 namespace tnt::bench {
 

@@ -8,15 +8,13 @@
 #include <vector>
 
 #include "benchmarks/backend.hpp"
-#include "benchmarks/bucket_run.hpp"
-#include "benchmarks/collective_run.hpp"
 #include "benchmarks/compare.hpp"
 #include "benchmarks/environment.hpp"
-#include "benchmarks/memory_limit.hpp"
+#include "benchmarks/measure.hpp"
 #include "benchmarks/options.hpp"
-#include "benchmarks/overlap_run.hpp"
 #include "benchmarks/plan.hpp"
 #include "benchmarks/report.hpp"
+#include "benchmarks/runs.hpp"
 #include "benchmarks/start.hpp"
 #include "benchmarks/tune.hpp"
 

@@ -19,4 +19,10 @@ using Contender = std::function<void()>;
 // after options.iterations. Collective.
 [[nodiscard]] std::vector<Times> measure(const std::vector<Contender>& contenders, const Options& options, const Team& team);
 
+// The memory limit: the bandwidth when all ranks copy at the same time.
+//
+// Bytes per second, read plus written, of all ranks together, for copies of buffers that exceed the caches; the best of several
+// tries. Takes about 0.3 s. Collective.
+[[nodiscard]] double measure_bandwidth(const Team& team);
+
 }  // namespace tnt::bench

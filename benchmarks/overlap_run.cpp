@@ -1,4 +1,4 @@
-#include "benchmarks/overlap_run.hpp"
+#include "benchmarks/runs.hpp"
 
 #include <algorithm>
 #include <array>

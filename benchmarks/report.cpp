@@ -7,8 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "benchmarks/shape.hpp"
-#include "benchmarks/table.hpp"
-#include "benchmarks/text_formats.hpp"
 
 namespace tnt::bench {
 namespace {

@@ -1,9 +1,10 @@
 // Reports: one row for each measurement, as a table, JSON Lines, CSV or Markdown.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 
 #include "benchmarks/types.hpp"
 
@@ -49,5 +50,16 @@ class Report {
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> owned_{nullptr, nullptr};
   std::unique_ptr<Writer> writer_;
 };
+
+// The table for people: the columns and footer of nccl-tests in its order, followed by our own columns.
+//
+// The out-of-place row and the in-place row of a size are on one line, whatever rows come between them.
+[[nodiscard]] std::unique_ptr<Writer> make_table_writer(const Options& options, std::FILE* file);
+
+// Rows for programs and documents: JSON Lines, CSV, Markdown. In the first two, every row has the facts of the machine, so that
+// every line is a complete measurement and files can be concatenated.
+[[nodiscard]] std::unique_ptr<Writer> make_jsonl_writer(std::FILE* file);
+[[nodiscard]] std::unique_ptr<Writer> make_csv_writer(std::FILE* file);
+[[nodiscard]] std::unique_ptr<Writer> make_markdown_writer(std::FILE* file);
 
 }  // namespace tnt::bench

@@ -1,4 +1,4 @@
-#include "benchmarks/table.hpp"
+#include "benchmarks/report.hpp"
 
 #include <fmt/core.h>
 

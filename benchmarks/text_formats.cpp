@@ -1,4 +1,4 @@
-#include "benchmarks/text_formats.hpp"
+#include "benchmarks/report.hpp"
 
 #include <fmt/core.h>
 #include <fmt/ranges.h>

@@ -18,7 +18,6 @@
 #include "benchmarks/options.hpp"
 #include "benchmarks/parsing.hpp"
 #include "benchmarks/sizes.hpp"
-#include "benchmarks/tune_run.hpp"
 
 namespace tnt::bench {
 namespace {

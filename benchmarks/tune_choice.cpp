@@ -1,4 +1,4 @@
-#include "benchmarks/tune_choice.hpp"
+#include "benchmarks/tune.hpp"
 
 #include <fmt/core.h>
 #include <cmath>

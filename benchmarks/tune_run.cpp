@@ -1,4 +1,4 @@
-#include "benchmarks/tune_run.hpp"
+#include "benchmarks/tune.hpp"
 
 #include <fmt/core.h>
 #include <sys/mman.h>

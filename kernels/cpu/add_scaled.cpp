@@ -1,4 +1,3 @@
-#include "kernels/cpu/add_scaled.hpp"
 
 #include <algorithm>
 #include <array>

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <bit>
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 
 #include "common/dtype.hpp"
+#include "kernels/cpu/isa.hpp"
 
 namespace tnt {
 
@@ -68,29 +71,18 @@ struct Accumulator<bfloat16> {
   [[nodiscard]] static bfloat16 store(type x) noexcept { return to_bfloat16(x); }
 };
 // Small integers accumulate in 64 bits, so that an average does not wrap.
-template <>
-struct Accumulator<std::int8_t> {
+template <std::integral T>
+requires(sizeof(T) < sizeof(std::int64_t)) struct Accumulator<T> {
   using type = std::int64_t;
-  [[nodiscard]] static type load(std::int8_t x) noexcept { return x; }
-  [[nodiscard]] static std::int8_t store(type x) noexcept { return static_cast<std::int8_t>(x); }
+  [[nodiscard]] static type load(T x) noexcept { return x; }
+  [[nodiscard]] static T store(type x) noexcept { return static_cast<T>(x); }
 };
-template <>
-struct Accumulator<std::uint8_t> {
-  using type = std::int64_t;
-  [[nodiscard]] static type load(std::uint8_t x) noexcept { return x; }
-  [[nodiscard]] static std::uint8_t store(type x) noexcept { return static_cast<std::uint8_t>(x); }
-};
-template <>
-struct Accumulator<std::int32_t> {
-  using type = std::int64_t;
-  [[nodiscard]] static type load(std::int32_t x) noexcept { return x; }
-  [[nodiscard]] static std::int32_t store(type x) noexcept { return static_cast<std::int32_t>(x); }
-};
-template <>
-struct Accumulator<std::uint32_t> {
-  using type = std::int64_t;
-  [[nodiscard]] static type load(std::uint32_t x) noexcept { return x; }
-  [[nodiscard]] static std::uint32_t store(type x) noexcept { return static_cast<std::uint32_t>(x); }
-};
+
+// Conversions between float16 and float in blocks, with the processor's instructions (F16C, AVX-512) if it has them. The bits
+// are those of to_float and to_float16, except for NaN. bfloat16 loops vectorise without this.
+//
+// Buffers must not overlap. narrow multiplies first. Call inside with_isa, which sets the denormal mode.
+void widen(Unaligned<float>* to, const Unaligned<float16>* from, std::size_t count, Isa isa) noexcept;
+void narrow(Unaligned<float16>* to, const Unaligned<float>* from, std::size_t count, float factor, Isa isa) noexcept;
 
 }  // namespace tnt

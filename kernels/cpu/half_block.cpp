@@ -1,4 +1,4 @@
-#include "kernels/cpu/half_block.hpp"
+#include "kernels/cpu/half.hpp"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

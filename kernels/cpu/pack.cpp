@@ -6,7 +6,6 @@
 #include <type_traits>
 
 #include "kernels/cpu/half.hpp"
-#include "kernels/cpu/half_block.hpp"
 #include "kernels/cpu/memory_model.hpp"
 
 namespace tnt {

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "kernels/cpu/half.hpp"
-#include "kernels/cpu/half_block.hpp"
 #include "kernels/cpu/memory_model.hpp"
 #include "kernels/cpu/register_sums.hpp"
 

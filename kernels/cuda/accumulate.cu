@@ -1,8 +1,8 @@
 // Adds a reduced bucket to main gradients in float32, as trainers keep them whose gradients are computed in 16 bits.
 #include "kernels/cuda/dispatch.cuh"
+#include "kernels/cuda/host_side.hpp"
 #include "kernels/cuda/kernel_arguments.cuh"
 #include "kernels/cuda/lean.cuh"
-#include "kernels/cuda/load.hpp"
 
 namespace tnt::gpu {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "common/rounded_up.hpp"
+#include "common/memory.hpp"
 
 namespace tnt::gpu {
 namespace {
@@ -27,9 +27,9 @@ void check(std::size_t index, const TensorShape& tensor, tnt_dtype_t wire) {
 // Cuts a tensor into tiles whose numbers of granules differ by at most one; the last tile has the remainder.
 void add_tiles(std::vector<Tile>& tiles, std::size_t index, const TensorShape& tensor, std::size_t slot,
                std::size_t larger_size, std::size_t tile_bytes) {
-  const std::size_t granules = (tensor.count + granule - 1) / granule;
+  const std::size_t granules = divided_up(tensor.count, granule);
   const std::size_t granules_per_tile = tile_bytes / larger_size / granule;
-  const std::size_t n = (granules + granules_per_tile - 1) / granules_per_tile;
+  const std::size_t n = divided_up(granules, granules_per_tile);
   for (std::size_t i = 0, first = 0; i < n; ++i) {
     const std::size_t length = (granules / n + (i < granules % n ? 1 : 0)) * granule;
     const std::size_t count = std::min(length, tensor.count - first);

@@ -6,7 +6,6 @@
 #include "common/error.hpp"
 
 namespace tnt {
-
 namespace {
 
 std::string advice(cudaError_t code) {

@@ -2,8 +2,8 @@
 // a block have one tensor type.
 #pragma once
 
-#include "kernels/cuda/arguments.hpp"
 #include "kernels/cuda/convert.cuh"
+#include "kernels/cuda/host_side.hpp"
 
 namespace tnt::gpu {
 

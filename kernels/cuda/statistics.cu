@@ -1,4 +1,4 @@
-#include "kernels/cuda/load.hpp"
+#include "kernels/cuda/host_side.hpp"
 #include "kernels/cuda/statistics.cuh"
 
 namespace tnt::gpu {

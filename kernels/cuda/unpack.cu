@@ -1,6 +1,6 @@
 #include "kernels/cuda/dispatch.cuh"
+#include "kernels/cuda/host_side.hpp"
 #include "kernels/cuda/lean_ring.cuh"
-#include "kernels/cuda/load.hpp"
 #include "kernels/cuda/transform.cuh"
 
 namespace tnt::gpu {

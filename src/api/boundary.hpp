@@ -11,8 +11,8 @@
 #include <new>
 #include <string>
 
-#include "base/cancellation.hpp"
 #include "base/forks.hpp"
+#include "base/thread.hpp"
 #include "common/error.hpp"
 
 namespace tnt {

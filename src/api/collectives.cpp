@@ -1,6 +1,10 @@
-// The C functions of collectives and messages.
+// The C functions of collectives and messages, and of works: operations that were started.
+#include <cmath>
+#include <deque>
 #include <memory>
 #include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "api/arguments.hpp"
@@ -8,11 +12,19 @@
 #include "api/call_group.hpp"
 #include "api/handles.hpp"
 #include "api/runtime.hpp"
-#include "api/works.hpp"
 #include "comm/blocks.hpp"
+#include "comm/executor.hpp"
+
+struct tnt_work {
+  std::shared_ptr<tnt::Waitable> state;
+};
 
 namespace tnt {
 namespace {
+
+tnt_work_t make_work(std::shared_ptr<Waitable> state) {
+  return make_handle(std::make_unique<tnt_work>(tnt_work{std::move(state)}));
+}
 
 // The counts of all ranks, copied.
 std::vector<std::size_t> read_counts(const Communicator& communicator, const std::size_t* counts, const char* what) {
@@ -265,6 +277,44 @@ tnt_status_t tnt_recv(tnt_comm_t comm, void* out, size_t count, tnt_dtype_t dtyp
   return guarded([&] {
     run(comm, {{.kind = Call::recv, .dtype = dtype, .root = from, .count = count}, nullptr, out}, stream, work);
   });
+}
+
+tnt_status_t tnt_work_wait(tnt_work_t work, double seconds) {
+  return guarded([&] {
+    if (std::isnan(seconds)) fail(TNT_INVALID_ARGUMENT, "seconds is not a number");
+    if (!HandleUse(work)->state->wait(seconds)) fail(TNT_TIMEOUT, "the operation has not finished within {} s", seconds);
+  });
+}
+
+tnt_status_t tnt_work_wait_any(const tnt_work_t* works, size_t n, double seconds, size_t* index) {
+  return guarded([&] {
+    required(index, "index") = n;
+    if (std::isnan(seconds)) fail(TNT_INVALID_ARGUMENT, "seconds is not a number");
+    if (n > 0) required(works, "works");
+    std::deque<HandleUse<tnt_work>> live;  // none of them is destroyed meanwhile
+    std::vector<Waitable*> states;
+    for (const tnt_work_t work : std::span(works, n)) {
+      states.push_back(work == nullptr ? nullptr : live.emplace_back(work)->state.get());
+    }
+    if (live.empty()) fail(TNT_INVALID_ARGUMENT, "works has no operation to wait for");
+    const auto finished = wait_any(states, seconds);
+    if (!finished) fail(TNT_TIMEOUT, "none of {} operations has finished within {} s", live.size(), seconds);
+    *index = finished->index;
+    if (finished->error) throw Error(*finished->error);
+  });
+}
+
+tnt_status_t tnt_work_test(tnt_work_t work, int* finished) {
+  return guarded_in_forks([&] {
+    required(finished, "finished") = 1;  // also when something throws: nobody shall ask again for ever
+    refuse_forks();
+    *finished = HandleUse(work)->state->wait(0) ? 1 : 0;
+  });
+}
+
+tnt_status_t tnt_work_destroy(tnt_work_t work) {
+  if (is_fork_of_rank()) return TNT_SUCCESS;
+  return guarded([&] { destroy_handle(work); });
 }
 
 }  // extern "C"

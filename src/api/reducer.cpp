@@ -14,7 +14,7 @@
 #include "api/handles.hpp"
 #include "api/runtime.hpp"
 #include "base/log.hpp"
-#include "kernels/cpu/add_scaled.hpp"
+#include "kernels/cpu/reduce.hpp"
 #include "reducer/device_reducer.hpp"
 #include "reducer/reducer.hpp"
 

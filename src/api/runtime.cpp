@@ -13,8 +13,8 @@
 #include "api/handles.hpp"
 #include "base/clock.hpp"
 #include "base/forks.hpp"
-#include "base/host_cache.hpp"
 #include "base/log.hpp"
+#include "base/settings.hpp"
 #include "common/non_copyable.hpp"
 
 namespace tnt {

@@ -25,7 +25,7 @@ Sink& sink() {
   return *instance;
 }
 
-const char* level_name(LogLevel level) {
+const char* level_word(LogLevel level) {
   switch (level) {
     case LogLevel::debug: return "debug";
     case LogLevel::info: return "info";
@@ -48,7 +48,7 @@ bool log_enabled(LogLevel level) noexcept { return state.shown && level >= state
 void log_line(LogLevel level, const std::string& text) {
   const std::scoped_lock lock(sink().mutex);
   if (sink().take) return sink().take(level, state.rank, text);
-  const std::string line = fmt::format("tarantella[{}]: {}: {}\n", state.rank.load(), level_name(level), text);
+  const std::string line = fmt::format("tarantella[{}]: {}: {}\n", state.rank.load(), level_word(level), text);
   std::fwrite(line.data(), 1, line.size(), stderr);  // one write, so that lines of several ranks do not mix
 }
 

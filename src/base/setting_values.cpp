@@ -1,15 +1,19 @@
 #include "base/setting_values.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cctype>
 #include <charconv>
 #include <cstring>
 #include <limits>
+#include <span>
 #include <sstream>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/dtype.hpp"
 #include "common/error.hpp"
@@ -32,20 +36,41 @@ std::optional<int> whole_number(const char* value) {
   return error == std::errc() && stop == end ? std::optional(result) : std::nullopt;
 }
 
+// The words of an enumeration, in its order.
+using Words = std::span<const char* const>;
+constexpr std::array transports{"auto", "shm", "mpi", "mpi:native", "mpi:auto", "tcp", "hierarchical"};
+constexpr std::array device_transports{"nccl", "staged", "hierarchical"};
+constexpr std::array overlaps{"auto", "on", "off"};
+constexpr std::array levels{"DEBUG", "INFO", "WARNING", "ERROR"};
+
+template <typename Enum>
+const char* word(Words words, Enum value) noexcept {
+  const auto index = static_cast<std::size_t>(value);
+  return index < words.size() ? words[index] : "unknown";
+}
+
+template <typename Enum>
+Enum parse_word(Words words, const char* name, const char* value) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (lower(words[i]) == lower(value)) return static_cast<Enum>(i);
+  }
+  const auto [others, last] = std::pair(words.first(words.size() - 1), words.back());
+  fail(TNT_INVALID_ARGUMENT, "{}={}: expected {} or {}", name, value, fmt::join(others, ", "), last);
+}
+
+struct OnAllRanks {
+  std::string_view word;
+  bool Settings::*wanted;
+};
+constexpr std::array on_all_ranks{
+    OnAllRanks{"output", &Settings::output_on_all_ranks}, OnAllRanks{"log", &Settings::log_on_all_ranks},
+    OnAllRanks{"tensorboard", &Settings::tensorboard_on_all_ranks}, OnAllRanks{"mlflow", &Settings::mlflow_on_all_ranks}};
+
 }  // namespace
 
-const char* transport_name(TransportChoice choice) noexcept {
-  switch (choice) {
-    case TransportChoice::automatic: return "auto";
-    case TransportChoice::shm: return "shm";
-    case TransportChoice::mpi: return "mpi";
-    case TransportChoice::mpi_native: return "mpi:native";
-    case TransportChoice::mpi_auto: return "mpi:auto";
-    case TransportChoice::tcp: return "tcp";
-    case TransportChoice::hierarchical: return "hierarchical";
-  }
-  return "unknown";
-}
+const char* transport_name(TransportChoice choice) noexcept { return word(transports, choice); }
+const char* device_transport_name(DeviceTransport choice) noexcept { return word(device_transports, choice); }
+const char* level_name(LogLevel level) noexcept { return word(levels, level); }
 
 int parse_int(const char* name, const char* value, int low) {
   const std::optional<int> number = whole_number(value);
@@ -112,74 +137,29 @@ std::optional<tnt_dtype_t> parse_wire_dtype(const char* name, const char* value)
 void parse_on_all_ranks(Settings& settings, const char* name, const char* value) {
   std::istringstream words(lower(value));
   for (std::string word; std::getline(words, word, ',');) {
-    if (word == "output") {
-      settings.output_on_all_ranks = true;
-    } else if (word == "log") {
-      settings.log_on_all_ranks = true;
-    } else if (word == "tensorboard") {
-      settings.tensorboard_on_all_ranks = true;
-    } else if (word == "mlflow") {
-      settings.mlflow_on_all_ranks = true;
-    } else {
+    const auto* const found =
+        std::find_if(on_all_ranks.begin(), on_all_ranks.end(), [&](const auto& one) { return one.word == word; });
+    if (found == on_all_ranks.end()) {
       fail(TNT_INVALID_ARGUMENT, "{}={}: expected a list of output, log, tensorboard and mlflow, such as output,log", name,
            value);
     }
+    settings.*found->wanted = true;
   }
 }
 
 LogLevel parse_level(const char* name, const char* value) {
-  const std::string text = lower(value);
-  if (text == "debug") return LogLevel::debug;
-  if (text == "info") return LogLevel::info;
-  if (text == "warning" || text == "warn") return LogLevel::warning;
-  if (text == "error") return LogLevel::error;
-  fail(TNT_INVALID_ARGUMENT, "{}={}: expected DEBUG, INFO, WARNING or ERROR", name, value);
+  return lower(value) == "warn" ? LogLevel::warning : parse_word<LogLevel>(levels, name, value);
 }
 
 TransportChoice parse_transport(const char* name, const char* value) {
-  const std::string text = lower(value);
-  for (const TransportChoice choice :
-       {TransportChoice::automatic, TransportChoice::shm, TransportChoice::mpi, TransportChoice::mpi_native,
-        TransportChoice::mpi_auto, TransportChoice::tcp, TransportChoice::hierarchical}) {
-    if (text == transport_name(choice)) return choice;
-  }
-  fail(TNT_INVALID_ARGUMENT, "{}={}: expected auto, shm, mpi, mpi:native, mpi:auto, tcp or hierarchical", name, value);
+  return parse_word<TransportChoice>(transports, name, value);
 }
 
 DeviceTransport parse_device_transport(const char* name, const char* value) {
-  const std::string text = lower(value);
-  if (text == "nccl") return DeviceTransport::nccl;
-  if (text == "staged") return DeviceTransport::staged;
-  if (text == "hierarchical") return DeviceTransport::hierarchical;
-  fail(TNT_INVALID_ARGUMENT, "{}={}: expected nccl, staged or hierarchical", name, value);
+  return parse_word<DeviceTransport>(device_transports, name, value);
 }
 
-Overlap parse_overlap(const char* name, const char* value) {
-  const std::string text = lower(value);
-  if (text == "auto") return Overlap::automatic;
-  if (text == "on") return Overlap::on;
-  if (text == "off") return Overlap::off;
-  fail(TNT_INVALID_ARGUMENT, "{}={}: expected auto, on or off", name, value);
-}
-
-const char* level_name(LogLevel level) noexcept {
-  switch (level) {
-    case LogLevel::debug: return "DEBUG";
-    case LogLevel::info: return "INFO";
-    case LogLevel::warning: return "WARNING";
-    case LogLevel::error: return "ERROR";
-  }
-  return "unknown";
-}
-
-const char* device_transport_name(DeviceTransport choice) noexcept {
-  switch (choice) {
-    case DeviceTransport::nccl: return "nccl";
-    case DeviceTransport::staged: return "staged";
-    case DeviceTransport::hierarchical: return "hierarchical";
-  }
-  return "unknown";
-}
+Overlap parse_overlap(const char* name, const char* value) { return parse_word<Overlap>(overlaps, name, value); }
 
 std::string gradient_dtype_text(const Settings& settings) {
   return settings.gradient_dtype ? dtype_name(*settings.gradient_dtype) : "none";
@@ -194,15 +174,11 @@ std::string threshold_text(const Settings& settings) {
 }
 
 std::string on_all_ranks_text(const Settings& settings) {
-  std::string text;
-  const auto add = [&](bool wanted, const char* word) {
-    if (wanted) text += text.empty() ? word : fmt::format(",{}", word);
-  };
-  add(settings.output_on_all_ranks, "output");
-  add(settings.log_on_all_ranks, "log");
-  add(settings.tensorboard_on_all_ranks, "tensorboard");
-  add(settings.mlflow_on_all_ranks, "mlflow");
-  return text;
+  std::vector<std::string_view> words;
+  for (const auto& [word, wanted] : on_all_ranks) {
+    if (settings.*wanted) words.push_back(word);
+  }
+  return fmt::format("{}", fmt::join(words, ","));
 }
 
 }  // namespace tnt

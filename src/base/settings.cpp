@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/host_cache.hpp"
 #include "base/job_token.hpp"
 #include "base/setting_values.hpp"
 #include "common/error.hpp"
@@ -201,6 +200,18 @@ std::string canonical_setting(const char* name, const char* value) {
   if (value != nullptr) variable.parse(settings, name, value);
   if (variable.text != nullptr) return variable.text(settings);
   return value == nullptr ? "" : value;
+}
+
+std::string host_cache_file(const Environment& environment, std::string_view subject) {
+  std::array<char, 256> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0 || host[0] == '\0') return "";
+  std::replace(host.begin(), host.end(), '/', '_');  // part of a file name
+  // the XDG specification says to ignore relative paths
+  const char* cache = environment("XDG_CACHE_HOME");
+  if (cache != nullptr && cache[0] == '/') return fmt::format("{}/tarantella/{}-{}.json", cache, subject, host.data());
+  const char* home = environment("HOME");
+  if (home != nullptr && home[0] == '/') return fmt::format("{}/.cache/tarantella/{}-{}.json", home, subject, host.data());
+  return "";
 }
 
 }  // namespace tnt

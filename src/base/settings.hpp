@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "tarantella/tarantella.h"
 
@@ -67,5 +68,11 @@ enum class Place { from_environment, from_caller };                // where the 
 
 // What tnt_setting says (tarantella.h): value in one spelling, or the default if value is nullptr.
 [[nodiscard]] std::string canonical_setting(const char* name, const char* value);
+
+// Files of measurements for each host in the user's cache. Home directories are often shared by hosts, so the name has the
+// host.
+//
+// "$XDG_CACHE_HOME/tarantella/<subject>-<host>.json", or in ~/.cache; "" if the environment has neither.
+[[nodiscard]] std::string host_cache_file(const Environment& environment, std::string_view subject);
 
 }  // namespace tnt

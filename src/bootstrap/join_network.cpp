@@ -1,4 +1,4 @@
-#include "bootstrap/join_network.hpp"
+#include "bootstrap/join.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,6 @@
 #include "bootstrap/join_watch.hpp"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -43,11 +44,7 @@ void answer(const FileDescriptor& listener) {
   if (asking) (void)::send(asking.get(), "1", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-std::string named(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int rank : ranks) text += fmt::format("{}{}", text.empty() ? "rank " : ", ", rank);
-  return text;
-}
+std::string named(const std::vector<int>& ranks) { return fmt::format("rank {}", fmt::join(ranks, ", ")); }
 
 struct Answers {
   std::vector<int> here;     // ranks of this node that are inside MPI_Init, with this one

@@ -1,5 +1,5 @@
 // The side of a rendezvous that listens: it takes the ranks that are expected, and tells all of them the error if one cannot
-// join. Which kind of socket it listens on is its caller's matter (rendezvous.hpp, tcp_join.hpp).
+// join. Which kind of socket it listens on is its caller's matter (rendezvous.hpp, tcp_join.cpp).
 #pragma once
 
 #include <deque>

@@ -1,4 +1,4 @@
-#include "bootstrap/tcp_join.hpp"
+#include "bootstrap/join.hpp"
 
 #include <fmt/core.h>
 #include <poll.h>

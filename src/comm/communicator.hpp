@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/clock.hpp"
 #include "comm/call.hpp"
 #include "common/dtype.hpp"
 #include "common/error.hpp"
@@ -83,7 +84,7 @@ class Communicator : NonCopyable {
   [[nodiscard]] virtual int local_rank() const noexcept = 0;
   [[nodiscard]] virtual int local_size() const noexcept = 0;
   [[nodiscard]] virtual const char* transport() const noexcept = 0;
-  // Whether collectives defer a cancellation of the thread themselves wherever they sleep (base/cancellation.hpp), so that
+  // Whether collectives defer a cancellation of the thread themselves wherever they sleep (CancellationDeferral), so that
   // short ones need not pay for it.
   [[nodiscard]] virtual bool defers_cancellation() const noexcept { return false; }
 
@@ -128,6 +129,39 @@ class Communicator : NonCopyable {
 
   // Makes a call that blocks in another thread of this process fail soon. Only before the communicator is destroyed.
   virtual void cancel() noexcept = 0;
+};
+
+// Messages from one member of a communicator to another, apart from its collectives.
+//
+// Threads may send and receive at once, one for each peer and direction.
+class MessageChannel : NonCopyable {
+ public:
+  virtual ~MessageChannel() = default;
+
+  // Returns when `in` may be changed; the message may still be on its way then.
+  virtual void send(const void* in, std::size_t count, tnt_dtype_t dtype, std::size_t to, const CallContext& context) = 0;
+  // A message of another count or dtype than the sender's is TNT_MISMATCH on all ranks.
+  virtual void recv(void* out, std::size_t count, tnt_dtype_t dtype, std::size_t from, const CallContext& context) = 0;
+};
+
+// Times the phases of a call for its observer.
+//
+// Costs nothing without an observer.
+class Phases {
+ public:
+  explicit Phases(const CallContext& context) : observer_(context.observer) {
+    if (observer_ != nullptr) begin_ = now_ns();
+  }
+  void end(Phase phase) {
+    if (observer_ == nullptr) return;
+    const std::int64_t now = now_ns();
+    observer_->phase(phase, begin_, now);
+    begin_ = now;
+  }
+
+ private:
+  PhaseObserver* observer_;
+  std::int64_t begin_ = 0;
 };
 
 }  // namespace tnt

@@ -1,7 +1,11 @@
 #include "comm/error_messages.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <span>
+#include <thread>
+
+#include "base/clock.hpp"
 
 namespace tnt {
 
@@ -58,6 +62,16 @@ std::string timeout_message(const std::vector<int>& missing, double seconds, con
       "{} did not arrive within {} s while {} waited for it (the process may be stopped or busy; TNT_TIMEOUT sets the "
       "deadline)",
       name_ranks(missing), seconds, waiter);
+}
+
+Error abort_job(Communicator& host, tnt_status_t status, const std::string& message) noexcept {
+  host.abort(status, message);
+  std::optional<Error> said = host.async_error();
+  // another rank may be writing its message, which takes a moment
+  for (const Deadline deadline(1.0); !said && !deadline.passed(); said = host.async_error()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return said.value_or(Error(status, message));
 }
 
 }  // namespace tnt

@@ -1,4 +1,4 @@
-// Error messages that all transports share.
+// Errors that all transports share: their messages, and the end of the job.
 #pragma once
 
 #include <cstdint>
@@ -25,5 +25,10 @@ namespace tnt {
 [[nodiscard]] std::string lost_message(int rank, const std::string& waiter);  // its connection has ended
 [[nodiscard]] std::string left_message(int rank, const std::string& waiter);
 [[nodiscard]] std::string timeout_message(const std::vector<int>& missing, double seconds, const std::string& waiter);
+
+// Aborts the communication of the whole job.
+//
+// Returns the error that all ranks report; another rank may have aborted first, with its own message. Thread-safe.
+[[nodiscard]] Error abort_job(Communicator& host, tnt_status_t status, const std::string& message) noexcept;
 
 }  // namespace tnt

@@ -4,7 +4,6 @@
 #include <chrono>
 
 #include "base/clock.hpp"
-#include "base/counted.hpp"
 #include "base/thread.hpp"
 
 namespace tnt {

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "base/hash.hpp"
-#include "comm/abort_job.hpp"
+#include "comm/error_messages.hpp"
 
 namespace tnt {
 

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "comm/communicator.hpp"
-#include "comm/message_channel.hpp"
 
 namespace tnt {
 

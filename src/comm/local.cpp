@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "comm/phases.hpp"
+#include "comm/communicator.hpp"
 #include "kernels/cpu/reduce.hpp"
 
 namespace tnt {

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "common/rounded_up.hpp"
+#include "common/memory.hpp"
 
 namespace tnt {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
-#include "common/rounded_up.hpp"
+#include "common/memory.hpp"
 
 namespace tnt {
 namespace {

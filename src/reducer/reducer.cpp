@@ -5,7 +5,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
-#include "comm/phases.hpp"
+#include "comm/communicator.hpp"
 
 namespace tnt {
 namespace {

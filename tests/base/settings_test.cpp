@@ -3,7 +3,9 @@
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdlib>
 #include <limits>
@@ -18,12 +20,16 @@ namespace {
 
 using Variables = std::map<std::string, std::string>;
 
-Settings read(const Variables& variables) {
-  return read_settings([&](const char* name) {
+Environment environment_of(const Variables& variables) {
+  return [&variables](const char* name) {
     const auto found = variables.find(name);
     return found == variables.end() ? nullptr : found->second.c_str();
-  });
+  };
 }
+
+Settings read(const Variables& variables) { return read_settings(environment_of(variables)); }
+
+std::string file_for(const Variables& variables) { return host_cache_file(environment_of(variables), "tuning"); }
 
 TEST(Settings, WithoutVariablesTheProcessIsAlone) {
   const Settings settings = read({});
@@ -193,6 +199,18 @@ INSTANTIATE_TEST_SUITE_P(
                       Unknown{"TNT_FUSION", "TNT_FUSION_THRESHOLD"}, Unknown{"TNT_INTERNAL_RANK", "TNT_RANK"},
                       Unknown{"TNT_OVERLAP", "TNT_INTERNAL_OVERLAP"}, Unknown{"TNT_AUTOTUNE", "TNT_FUSION_THRESHOLD=autotune"},
                       Unknown{"TNT_LOG_ON_ALL_DEVICES", "TNT_ON_ALL_RANKS=log"}));
+
+TEST(HostCache, IsWhereTheEnvironmentSays) {
+  std::array<char, 256> host{};
+  ASSERT_EQ(gethostname(host.data(), host.size() - 1), 0);
+  const std::string name = std::string("tarantella/tuning-") + host.data() + ".json";
+  EXPECT_EQ(file_for({{"XDG_CACHE_HOME", "/cache"}, {"HOME", "/home/me"}}), "/cache/" + name);
+  EXPECT_EQ(file_for({{"HOME", "/home/me"}}), "/home/me/.cache/" + name);
+  EXPECT_EQ(file_for({{"XDG_CACHE_HOME", "relative"}, {"HOME", "/home/me"}}), "/home/me/.cache/" + name);
+  EXPECT_EQ(file_for({{"XDG_CACHE_HOME", ""}, {"HOME", "/home/me"}}), "/home/me/.cache/" + name);
+  EXPECT_EQ(file_for({}), "");
+  EXPECT_EQ(file_for({{"HOME", "here"}}), "");
+}
 
 }  // namespace
 }  // namespace tnt

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "benchmarks/collective_run.hpp"
 #include "benchmarks/element.hpp"
+#include "benchmarks/runs.hpp"
 
 namespace tnt::bench {
 namespace {

@@ -1,5 +1,5 @@
 // The table: the columns of nccl-tests in their order; out of place and in place in one line.
-#include "benchmarks/table.hpp"
+#include "benchmarks/report.hpp"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,6 @@
 #include <map>
 #include <regex>
 
-#include "benchmarks/tune_run.hpp"
 #include "comm/shm/tuning.hpp"
 #include "support.hpp"
 

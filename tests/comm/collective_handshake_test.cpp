@@ -1,5 +1,5 @@
 // How many messages a collective takes before its data, and who is named when a rank does not come.
-#include "comm/network/collective_handshake.hpp"
+#include "comm/network/messages/collective_handshake.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <thread>
 
+#include "comm/network/algorithms/partial_sums.hpp"
 #include "comm/network/communicator.hpp"
-#include "comm/network/partial_sums.hpp"
 #include "support/array.hpp"
 #include "support/collectives.hpp"
 #include "support/effort.hpp"

@@ -9,7 +9,6 @@
 
 #include "common/error.hpp"
 #include "device/cuda/cuda_device.hpp"
-#include "device/cuda/stream_device.hpp"
 #include "device/fake_cuda.hpp"
 #include "device/handles.hpp"
 #include "kernels/cuda/cuda_call.hpp"

@@ -1,5 +1,4 @@
 // The weighted sum of n buffers: the same bits as n ranks that pack and reduce them.
-#include "kernels/cpu/add_scaled.hpp"
 
 #include <gtest/gtest.h>
 

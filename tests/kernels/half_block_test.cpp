@@ -1,5 +1,5 @@
 // Blocks of float16 on every instruction set: every bit pattern, every rounding limit, and the ends of blocks.
-#include "kernels/cpu/half_block.hpp"
+#include "kernels/cpu/half.hpp"
 
 #include <gtest/gtest.h>
 

@@ -69,6 +69,8 @@ CPP = [
     ["src/device"],
     ["src/device/cuda", "src/comm"],
     ["src/comm/shm", "src/comm/nccl", "src/comm/staged"],
+    ["src/comm/network/messages"],
+    ["src/comm/network/algorithms"],
     ["src/comm/network"],
     ["src/comm/mpi", "src/comm/tcp", "src/comm/hierarchical", "src/comm/simulated"],
     ["src/bootstrap", "src/reducer"],

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "kernels/cpu/add_scaled.hpp"
+#include "kernels/cpu/reduce.hpp"
 #include "reducer/reducer.hpp"
 #include "support/array.hpp"
 #include "support/effort.hpp"

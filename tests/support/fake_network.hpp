@@ -12,7 +12,7 @@
 #include <string>
 #include <tuple>
 
-#include "comm/network/network.hpp"
+#include "comm/network/messages/network.hpp"
 
 namespace tnt::testing {
 

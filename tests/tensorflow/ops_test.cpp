@@ -7,7 +7,6 @@
 
 #include "fake_tensorflow.hpp"
 #include "python/extension/tensorflow/attachments.hpp"
-#include "python/extension/tensorflow/stream.hpp"
 
 using fake_tensorflow::Buffer;
 using fake_tensorflow::Node;

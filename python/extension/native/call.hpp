@@ -9,12 +9,26 @@
 #include <string>
 #include <utility>
 
-#include "native/text.hpp"
 #include "tarantella/tarantella.h"
 
 namespace tnt::native {
 
 namespace nb = nanobind;
+
+// Text between Python and C where it may be any bytes, such as the names of files and the values of variables. Python keeps
+// bytes that are no UTF-8 as surrogates (PEP 383), and nanobind's own conversion of strings refuses them.
+inline nb::str decoded(const std::string& bytes) {
+  PyObject* text = PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "surrogateescape");
+  if (text == nullptr) throw nb::python_error();
+  return nb::steal<nb::str>(text);
+}
+
+inline std::string encoded(const nb::str& text) {
+  PyObject* bytes = PyUnicode_AsEncodedString(text.ptr(), "utf-8", "surrogateescape");
+  if (bytes == nullptr) throw nb::python_error();
+  const auto owner = nb::steal<nb::bytes>(bytes);
+  return {owner.c_str(), owner.size()};
+}
 
 inline void check(tnt_status_t status) {
   if (status == TNT_SUCCESS) return;

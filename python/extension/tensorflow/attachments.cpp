@@ -1,5 +1,6 @@
 #include "attachments.hpp"
 
+#include <atomic>
 #include <iterator>
 
 namespace tnt_tensorflow {
@@ -42,6 +43,8 @@ std::shared_ptr<Entry> find(std::int64_t id) {
   return found == entries.entries.end() ? nullptr : found->second;
 }
 
+std::atomic<void* (*)(void*)> tell_stream{nullptr};
+
 }  // namespace
 
 void Attachment::hold(std::int64_t bucket, std::vector<Tensor> tensors) {
@@ -72,6 +75,11 @@ SparseCounts CommunicatorAttachment::counts(std::int64_t tensor) {
 
 std::shared_ptr<CommunicatorAttachment> find_communicator(std::int64_t id) { return find<CommunicatorAttachment>(id); }
 
+tnt_stream_t stream_of(TF_OpKernelContext* context) {
+  auto* function = tell_stream.load(std::memory_order_acquire);
+  return function == nullptr ? nullptr : function(context);
+}
+
 }  // namespace tnt_tensorflow
 
 std::int64_t tnt_tensorflow_attach(tnt_reducer_t reducer, int on_device) {
@@ -91,4 +99,8 @@ void tnt_tensorflow_sparse_counts(std::int64_t communicator, std::int64_t tensor
   counts[0] = of_tensor.sparse;
   counts[1] = of_tensor.dense;
   counts[2] = of_tensor.bytes;
+}
+
+void tnt_tensorflow_set_stream_of(void* (*function)(void* context)) {
+  tnt_tensorflow::tell_stream.store(function, std::memory_order_release);
 }

@@ -65,6 +65,9 @@ class CommunicatorAttachment {
 
 [[nodiscard]] std::shared_ptr<CommunicatorAttachment> find_communicator(std::int64_t id);
 
+// The stream on which TensorFlow runs a GPU kernel. nullptr if no function was set.
+[[nodiscard]] tnt_stream_t stream_of(TF_OpKernelContext* context);
+
 }  // namespace tnt_tensorflow
 
 extern "C" {
@@ -79,4 +82,7 @@ TNT_EXPORT void tnt_tensorflow_detach_communicator(std::int64_t id);
 
 // counts: of a tensor's sparse reductions: the numbers of sparse and dense ones, and their bytes.
 TNT_EXPORT void tnt_tensorflow_sparse_counts(std::int64_t communicator, std::int64_t tensor, std::int64_t counts[3]);
+
+// Before the first step on a GPU: sets the function of gpu_stream.cpp.
+TNT_EXPORT void tnt_tensorflow_set_stream_of(void* (*function)(void* context));
 }

@@ -10,7 +10,6 @@
 
 #include "attachments.hpp"
 #include "kernel.hpp"
-#include "stream.hpp"
 
 namespace tnt_tensorflow {
 namespace {

@@ -8,11 +8,9 @@
 #include <utility>
 
 #include "base/log.hpp"
-#include "comm/hierarchical/node_data.hpp"
-#include "comm/network/chunks.hpp"
-#include "comm/network/partial_sums.hpp"
-#include "comm/network/pipeline.hpp"
-#include "comm/phases.hpp"
+#include "comm/communicator.hpp"
+#include "comm/network/algorithms/partial_sums.hpp"
+#include "comm/network/messages/chunks.hpp"
 #include "kernels/cpu/reduce.hpp"
 
 namespace tnt {
@@ -173,12 +171,12 @@ class HierarchicalCommunicator::AllReduce {
   AllReduce(const AllReduce&) = delete;
   AllReduce& operator=(const AllReduce&) = delete;
 
-  [[nodiscard]] std::size_t chunks() const { return chunk_count(fused_.count(), per_chunk_); }
+  [[nodiscard]] std::size_t chunks() const { return divided_up(fused_.count(), per_chunk_); }
 
   void start(std::size_t index) {
     const std::size_t first = index * per_chunk_;
     const std::size_t count = std::min(per_chunk_, fused_.count() - first);
-    const std::size_t slice = (count + slices_ - 1) / slices_;
+    const std::size_t slice = divided_up(count, slices_);
     const StagingBuffer data = comm_.staging_.acquire(slice * slices_ * size_);
     pack_as(dtype_, fused_, first, count, data.get(), comm_.staging_);
     std::memset(data.get() + count * size_, 0, (slice * slices_ - count) * size_);
@@ -296,6 +294,30 @@ void HierarchicalCommunicator::by_nodes(const Call& call, const FusedBuffer& fus
   run(inside, dtype, narrows ? fused.dtype() : dtype,
       {.timeout = context.timeout, .detail = detail, .observer = context.observer});
   global_->end_call();
+}
+
+void pack_as(tnt_dtype_t dtype, const FusedBuffer& fused, std::size_t first, std::size_t count, std::byte* to,
+             StagingPool& staging) {
+  if (fused.dtype() == dtype) return fused.pack(first, count, to);
+  const StagingBuffer packed = staging.acquire(count * dtype_size(fused.dtype()));
+  fused.pack(first, count, packed.get());
+  scale(to, dtype, packed.get(), fused.dtype(), count, 1.0);
+}
+
+void unpack_from(tnt_dtype_t dtype, const FusedBuffer& fused, std::size_t first, std::size_t count, const std::byte* from,
+                 StagingPool& staging) {
+  if (fused.dtype() == dtype) return fused.unpack(first, count, from);
+  const StagingBuffer packed = staging.acquire(count * dtype_size(fused.dtype()));
+  scale(packed.get(), fused.dtype(), from, dtype, count, 1.0);
+  fused.unpack(first, count, packed.get());
+}
+
+void wait_quietly(const std::shared_ptr<Work>& work) noexcept {
+  if (!work) return;
+  try {
+    (void)work->wait(-1);
+  } catch (const Error&) {  // the first error has been reported already
+  }
 }
 
 }  // namespace tnt

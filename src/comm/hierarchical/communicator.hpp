@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,7 +12,7 @@
 #include "comm/communicator.hpp"
 #include "comm/executor.hpp"
 #include "comm/network/communicator.hpp"
-#include "comm/network/staging.hpp"
+#include "comm/network/messages/staging.hpp"
 #include "comm/shm/shm_communicator.hpp"
 
 namespace tnt {
@@ -92,5 +93,16 @@ class HierarchicalCommunicator final : public Communicator {
 
 // Propagates an abort between shared memory and the network, with one message for the whole job. For ShmWorld.
 [[nodiscard]] std::shared_ptr<RemoteAbortLink> remote_abort_link(std::shared_ptr<NetworkWorld> world);
+
+// A fused buffer in the type that a node's memory holds, for the collectives that go by nodes.
+//
+// By way of the buffer's own type, as in an all_reduce: contributions are rounded to it before the sum, and the sum once.
+void pack_as(tnt_dtype_t dtype, const FusedBuffer& fused, std::size_t first, std::size_t count, std::byte* to,
+             StagingPool& staging);
+void unpack_from(tnt_dtype_t dtype, const FusedBuffer& fused, std::size_t first, std::size_t count, const std::byte* from,
+                 StagingPool& staging);
+
+// Waits, if there is work. The first error has been reported already, so this one is not.
+void wait_quietly(const std::shared_ptr<Work>& work) noexcept;
 
 }  // namespace tnt

@@ -17,8 +17,8 @@ using Topology = HierarchicalDeviceCommunicator::Topology;
 
 // Bounds of a slice. A smaller slice costs more for launches and messages than for its bytes; a larger one only takes more
 // pinned memory.
-constexpr std::size_t min_slice_bytes = std::size_t{256} * 1024;
-constexpr std::size_t max_slice_bytes = std::size_t{2} * 1024 * 1024;
+constexpr std::size_t min_device_slice = std::size_t{256} * 1024;
+constexpr std::size_t max_device_slice = std::size_t{2} * 1024 * 1024;
 // Less data is not worth one message of each cross-node communicator.
 constexpr std::size_t min_sliced_bytes = std::size_t{4} * 1024;
 constexpr std::size_t slice_alignment = 128;  // bytes: NCCL moves 16 at once and fills cache lines
@@ -137,7 +137,7 @@ class HierarchicalDeviceCommunicator::AllReduce {
         slices_(comm.topology_.uniform ? static_cast<std::size_t>(comm.topology_.local_size) : 1) {}
 
   void run() {
-    const std::size_t wanted = std::clamp(call_.count * size_ / slices_ / 4, min_slice_bytes, max_slice_bytes);
+    const std::size_t wanted = std::clamp(call_.count * size_ / slices_ / 4, min_device_slice, max_device_slice);
     const std::size_t per_chunk = whole(wanted) / size_ * slices_;
     std::optional<Chunk> before;
     for (std::size_t first = 0; first < call_.count; first += per_chunk) {

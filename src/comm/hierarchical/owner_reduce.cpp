@@ -8,11 +8,9 @@
 #include <vector>
 
 #include "comm/blocks.hpp"
+#include "comm/communicator.hpp"
 #include "comm/hierarchical/communicator.hpp"
-#include "comm/hierarchical/node_data.hpp"
-#include "comm/network/chunks.hpp"
-#include "comm/network/pipeline.hpp"
-#include "comm/phases.hpp"
+#include "comm/network/messages/chunks.hpp"
 #include "kernels/cpu/reduce.hpp"
 
 namespace tnt {
@@ -24,9 +22,9 @@ constexpr std::size_t min_chunk_bytes = std::size_t{128} * 1024;
 // Elements of each block in a chunk.
 std::size_t elements_per_chunk(const Blocks& blocks, std::size_t size) {
   const std::size_t bytes = blocks.total() * size;
-  const std::size_t chunks = chunk_count(bytes, std::clamp(bytes / 4, min_chunk_bytes, max_chunk_bytes));
+  const std::size_t chunks = divided_up(bytes, std::clamp(bytes / 4, min_chunk_bytes, max_chunk_bytes));
   const std::size_t line = cache_line_bytes / size;
-  return std::max(line, chunk_count(chunk_count(blocks.largest(), std::max<std::size_t>(1, chunks)), line) * line);
+  return std::max(line, divided_up(divided_up(blocks.largest(), std::max<std::size_t>(1, chunks)), line) * line);
 }
 
 // A chunk that is under way.
@@ -74,7 +72,7 @@ class HierarchicalCommunicator::OwnerReduce {
   OwnerReduce(const OwnerReduce&) = delete;
   OwnerReduce& operator=(const OwnerReduce&) = delete;
 
-  [[nodiscard]] std::size_t chunks() const { return chunk_count(blocks_.largest(), per_chunk_); }
+  [[nodiscard]] std::size_t chunks() const { return divided_up(blocks_.largest(), per_chunk_); }
 
   void start(std::size_t index) {
     const std::size_t first = index * per_chunk_;

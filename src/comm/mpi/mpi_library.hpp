@@ -5,10 +5,12 @@
 #include <array>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/settings.hpp"
+#include "comm/network/messages/network.hpp"
 
 namespace tnt {
 
@@ -43,5 +45,16 @@ struct MpiSurroundings {
 // A library that is loaded already decides, else the variable by which mpi_launcher_variable knew the start. "": the program
 // has initialised MPI. Throws TNT_UNSUPPORTED with the remedy: another ABI, no library, no plug-in.
 [[nodiscard]] MpiLibrary find_mpi_library(const std::string& variable, const MpiSurroundings& here);
+
+// Loads the MPI library of this process and the plug-in for its ABI, which is beside libtarantella. Only src/comm/mpi knows
+// MPI.
+//
+// The network of MPI_COMM_WORLD. Initialises MPI if the program has not. The plug-in stays loaded. Throws TNT_UNSUPPORTED if
+// the plug-in or its MPI library is missing, TNT_SYSTEM if MPI fails.
+// variable: by which mpi_launcher_variable knew that MPI started the process.
+// comm: the address of an MPI_Comm; not null: its network, of an MPI that the program has initialised. TNT_TIMEOUT: not all of
+// its processes have called this within so many seconds.
+[[nodiscard]] std::shared_ptr<Network> open_mpi_network(const std::string& variable, const void* comm = nullptr,
+                                                        double seconds = 0);
 
 }  // namespace tnt

@@ -10,8 +10,10 @@
 #include <utility>
 
 #include "base/clock.hpp"
-#include "base/counted.hpp"
-#include "comm/mpi/mpi_call.hpp"
+#include "base/plugin.hpp"
+#include "base/thread.hpp"
+#include "comm/mpi/mpi_session.hpp"
+#include "comm/mpi/plugin.hpp"
 
 namespace tnt {
 
@@ -283,4 +285,16 @@ std::unique_ptr<Request> MpiNetwork::irecv(void* data, std::size_t bytes, int fr
   return request;
 }
 
+namespace {
+
+Network* open(const void* comm, double seconds, tnt_status_t* status, std::string* message) {
+  return without_throwing<Network*>(nullptr, status, message, [&] { return new MpiNetwork(comm, seconds); });
+}
+
+constexpr MpiPlugin plugin{TNT_VERSION_TEXT, open};
+
+}  // namespace
+
 }  // namespace tnt
+
+extern "C" TNT_EXPORT const tnt::MpiPlugin* tnt_mpi_plugin() { return &tnt::plugin; }

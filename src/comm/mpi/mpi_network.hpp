@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "comm/mpi/mpi_session.hpp"
-#include "comm/network/network.hpp"
+#include "comm/network/messages/network.hpp"
 
 namespace tnt {
 

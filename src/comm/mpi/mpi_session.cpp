@@ -8,8 +8,6 @@
 #include <cstdlib>
 #include <thread>
 
-#include "comm/mpi/mpi_call.hpp"
-
 namespace tnt {
 namespace {
 

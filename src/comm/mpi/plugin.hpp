@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "comm/network/network.hpp"
+#include "comm/network/messages/network.hpp"
 #include "common/error.hpp"
 
 namespace tnt {

@@ -11,7 +11,7 @@
 
 #include "base/clock.hpp"
 #include "base/log.hpp"
-#include "comm/abort_job.hpp"
+#include "comm/error_messages.hpp"
 #include "comm/nccl/init.hpp"
 #include "comm/nccl/registered_memory.hpp"
 #include "kernels/cpu/pack.hpp"

@@ -6,7 +6,7 @@
 
 #include "base/clock.hpp"
 #include "base/thread.hpp"
-#include "comm/abort_job.hpp"
+#include "comm/error_messages.hpp"
 
 namespace tnt {
 namespace {

@@ -15,9 +15,9 @@
 #include "comm/communicator.hpp"
 #include "comm/group_creation.hpp"
 #include "comm/network/choice.hpp"
-#include "comm/network/collective_handshake.hpp"
-#include "comm/network/exchange.hpp"
-#include "comm/network/point_to_point.hpp"
+#include "comm/network/messages/collective_handshake.hpp"
+#include "comm/network/messages/exchange.hpp"
+#include "comm/network/messages/point_to_point.hpp"
 #include "kernels/cpu/reduce.hpp"
 
 namespace tnt {

@@ -6,19 +6,13 @@
 #include <limits>
 
 #include "comm/error_messages.hpp"
-#include "comm/network/block_exchange.hpp"
-#include "comm/network/chunks.hpp"
+#include "comm/network/algorithms/block_exchange.hpp"
+#include "comm/network/algorithms/gather.hpp"
 #include "comm/network/communicator.hpp"
-#include "comm/network/gather.hpp"
-#include "comm/network/pipeline.hpp"
+#include "comm/network/messages/chunks.hpp"
+#include "common/memory.hpp"
 
 namespace tnt {
-namespace {
-
-const std::byte* at(const void* pointer, std::size_t bytes) { return static_cast<const std::byte*>(pointer) + bytes; }
-std::byte* at(void* pointer, std::size_t bytes) { return static_cast<std::byte*>(pointer) + bytes; }
-
-}  // namespace
 
 // start() sends a chunk to all members; advance() copies the received chunks out.
 class NetworkCommunicator::AllGather {
@@ -32,7 +26,7 @@ class NetworkCommunicator::AllGather {
         blocks_(blocks),
         largest_(blocks.largest()),
         per_chunk_(slice_bytes(largest_ * group_.size(), group_.size())) {}
-  [[nodiscard]] std::size_t chunks() const { return chunk_count(largest_, per_chunk_); }
+  [[nodiscard]] std::size_t chunks() const { return divided_up(largest_, per_chunk_); }
 
   void start(std::size_t index) {
     Chunk& chunk = chunks_[index % chunks_in_flight].emplace(group_);
@@ -96,9 +90,9 @@ void NetworkCommunicator::all_gather(const Collective& call, const CallContext& 
     const auto finish = [&] { handshake_.finish(); };
     handshake_.begin(call, context);
     if (algorithm == AllGatherAlgorithm::bruck) {
-      BruckAllGather(group_, handshake_, staging_, in, out, bytes).run(finish);
+      BruckAllGather({group_, handshake_, staging_}, in, out, bytes).run(finish);
     } else if (algorithm == AllGatherAlgorithm::ring) {
-      RingAllGather(group_, handshake_, staging_, in, out, bytes).run(finish);
+      RingAllGather({group_, handshake_, staging_}, in, out, bytes).run(finish);
     } else {  // as the others, no data is sent before the handshake has ended
       AllGather stages(*this, in, out, bytes);
       finish();
@@ -131,7 +125,7 @@ class NetworkCommunicator::Broadcast {
         root_(root),
         place_((group_.self + group_.size() - root) % group_.size()),
         per_chunk_(slice_bytes(bytes, static_cast<std::size_t>(std::bit_width(group_.size())))) {}
-  [[nodiscard]] std::size_t chunks() const { return chunk_count(bytes_, per_chunk_); }
+  [[nodiscard]] std::size_t chunks() const { return divided_up(bytes_, per_chunk_); }
 
   void start(std::size_t index) {
     Chunk& chunk = chunks_[index % chunks_in_flight].emplace(group_);

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 
-#include "comm/network/chunks.hpp"
+#include "comm/communicator.hpp"
+#include "comm/network/algorithms/partial_sums.hpp"
 #include "comm/network/communicator.hpp"
-#include "comm/network/partial_sums.hpp"
-#include "comm/phases.hpp"
+#include "comm/network/messages/chunks.hpp"
 
 namespace tnt {
 namespace {
@@ -54,7 +54,7 @@ void NetworkCommunicator::all_reduce_natively(const FusedBuffer& fused, const Ca
   const bool callers = sums.are_results() && group_.world->network().takes_callers_memory() &&
                        fused.in_place(0, fused.count()) != nullptr && fused.out_in_place(0, fused.count()) != nullptr;
   const std::size_t per_chunk = (callers ? max_message_bytes : packed_chunk_bytes) / sums.size();
-  const std::size_t chunks = chunk_count(fused.count(), per_chunk);
+  const std::size_t chunks = divided_up(fused.count(), per_chunk);
   std::array<std::optional<Chunk>, 2> in_flight;
   handshake_.begin(call, context);
   for (std::size_t i = 0; i < chunks + 1; ++i) {

@@ -3,21 +3,15 @@
 #include <array>
 #include <cstring>
 
-#include "comm/network/block_exchange.hpp"
-#include "comm/network/chunks.hpp"
+#include "comm/network/algorithms/block_exchange.hpp"
+#include "comm/network/algorithms/doubling.hpp"
+#include "comm/network/algorithms/halving.hpp"
+#include "comm/network/algorithms/reduce_scatter.hpp"
 #include "comm/network/communicator.hpp"
-#include "comm/network/doubling.hpp"
-#include "comm/network/halving.hpp"
-#include "comm/network/pipeline.hpp"
-#include "comm/network/reduce_scatter.hpp"
-#include "comm/phases.hpp"
+#include "comm/network/messages/chunks.hpp"
+#include "common/memory.hpp"
 
 namespace tnt {
-namespace {
-
-std::byte* at(void* pointer, std::size_t bytes) { return static_cast<std::byte*>(pointer) + bytes; }
-
-}  // namespace
 
 // One chunk. start(): each member receives its slice from all others. advance(): it sums the slice and sends the
 // result to all. finish() unpacks the received results.
@@ -36,7 +30,7 @@ class NetworkCommunicator::AllReduce {
     const std::size_t min_slice = group_.one_node ? smallest_slice_on_one_node : smallest_slice;
     per_chunk_ = slice_bytes(fused.count() * size_, group_.size(), min_slice) * group_.size() / size_;
   }
-  [[nodiscard]] std::size_t chunks() const { return chunk_count(fused_.count(), per_chunk_); }
+  [[nodiscard]] std::size_t chunks() const { return divided_up(fused_.count(), per_chunk_); }
 
   void start(std::size_t index) {
     Chunk& chunk = chunks_[index % chunks_in_flight].emplace(group_);
@@ -150,9 +144,9 @@ void NetworkCommunicator::reduce_tensors(const Collective& call, const CallConte
   doubles && !root ? handshake_.listen(call, context) : handshake_.begin(call, context);
   const auto finish = [&] { handshake_.finish(); };
   if (doubles) {
-    DoublingAllReduce(group_, handshake_, staging_, fused, call.op, root, phases).run(finish);
+    DoublingAllReduce({group_, handshake_, staging_}, fused, call.op, root, phases).run(finish);
   } else {
-    HalvingAllReduce(group_, handshake_, staging_, fused, call.op, root, phases).run(finish);
+    HalvingAllReduce({group_, handshake_, staging_}, fused, call.op, root, phases).run(finish);
   }
   handshake_.end();
 }
@@ -274,7 +268,7 @@ void NetworkCommunicator::reduce_blocks(const Call& call, const Blocks& counts, 
   handshake_.begin(call, context);
   const std::size_t bytes = counts.total() * dtype_size(call.dtype);
   if (group_.size() > 1 && reduce_scatter_algorithm(call, bytes) == ReduceScatterAlgorithm::halving) {
-    HalvingReduceScatter(group_, handshake_, staging_, fused, out, counts, call.op, phases).run([&] { handshake_.finish(); });
+    HalvingReduceScatter({group_, handshake_, staging_}, fused, out, counts, call.op, phases).run([&] { handshake_.finish(); });
   } else {
     const void* in = fused.in_place(0, fused.count());
     const StagingBuffer packed = in != nullptr ? callers_memory(in) : staging_.acquire(bytes);

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "comm/communicator.hpp"
-#include "comm/phases.hpp"
 #include "comm/shm/barrier.hpp"
 #include "comm/shm/ll_buffer.hpp"
 #include "comm/shm/slots.hpp"
@@ -21,8 +20,17 @@ namespace tnt {
 // One call on one rank. All other ranks are in the same call.
 class ShmAllReduce {
  public:
-  ShmAllReduce(ShmBarrier& barrier, Slots& slots, LLBuffer& ll, StoreTuner& tuner, const Tuning& tuning, std::size_t self,
-               const FusedBuffer& fused, tnt_op_t op, Phases& phases);
+  // What a communicator has for its calls.
+  struct Parts {
+    ShmBarrier& barrier;
+    Slots& slots;
+    LLBuffer& ll;
+    StoreTuner& store_tuner;
+    const Tuning& tuning;
+    std::size_t self;
+  };
+
+  ShmAllReduce(const Parts& parts, const FusedBuffer& fused, tnt_op_t op, Phases& phases);
   void operator()();
   // The same sums for those ranks alone that want them; the others have no outputs.
   void reduce_rooted(bool wanted);
@@ -43,18 +51,13 @@ class ShmAllReduce {
   void synchronise();
   [[nodiscard]] std::span<const void* const> sources(std::size_t chunk, std::size_t offset);
 
-  [[nodiscard]] std::size_t members() const noexcept { return barrier_.members().size(); }
+  [[nodiscard]] std::size_t members() const noexcept { return on_.barrier.members().size(); }
   [[nodiscard]] std::size_t slice_for(std::size_t bytes) const noexcept;
   [[nodiscard]] Range chunk_range(std::size_t chunk) const noexcept;
   [[nodiscard]] Range slice(std::size_t chunk, std::size_t member) const noexcept;  // relative to the begin of the chunk
   void pack_slice(std::size_t chunk, Range range);
 
-  ShmBarrier& barrier_;
-  Slots& slots_;
-  LLBuffer& ll_;
-  StoreTuner& store_tuner_;
-  const Tuning& tuning_;
-  const std::size_t self_;
+  const Parts on_;
   const FusedBuffer& fused_;
   const tnt_op_t op_;
   Phases& phases_;

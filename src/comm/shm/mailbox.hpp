@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "comm/communicator.hpp"
 #include "comm/flight_recorder.hpp"
-#include "comm/message_channel.hpp"
 #include "comm/shm/peer_monitor.hpp"
 #include "comm/shm/wait.hpp"
 

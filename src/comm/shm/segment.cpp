@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "common/error.hpp"
-#include "common/rounded_up.hpp"
+#include "common/memory.hpp"
 
 namespace tnt {
 namespace {

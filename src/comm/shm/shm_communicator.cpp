@@ -5,19 +5,18 @@
 #include <utility>
 #include <vector>
 
+#include "comm/communicator.hpp"
 #include "comm/error_messages.hpp"
-#include "comm/phases.hpp"
 #include "comm/shm/all_reduce.hpp"
 #include "comm/shm/error_record.hpp"
 #include "comm/shm/shrink.hpp"
-#include "common/rounded_up.hpp"
+#include "common/memory.hpp"
 #include "kernels/cpu/reduce.hpp"
 
 namespace tnt {
 namespace {
 
 constexpr std::size_t slot_bytes = Slots::slot_bytes;
-constexpr std::size_t cache_line = 64;
 
 // The barrier, and the record of errors.
 std::size_t error_offset(std::size_t members) { return rounded_up(ShmBarrier::bytes(members), alignof(ErrorRecord)); }
@@ -47,9 +46,6 @@ std::vector<int> all_ranks(int ranks) {
   std::iota(result.begin(), result.end(), 0);
   return result;
 }
-
-std::byte* at(void* pointer, std::size_t bytes) { return static_cast<std::byte*>(pointer) + bytes; }
-const std::byte* at(const void* pointer, std::size_t bytes) { return static_cast<const std::byte*>(pointer) + bytes; }
 
 // from: may be null, or end before begin, if there are no bytes.
 void copy_part(std::byte* to, const void* from, std::size_t begin, std::size_t bytes, Store store = Store::cached) {
@@ -130,8 +126,13 @@ void ShmCommunicator::run(const Collective& call, const CallContext& context) {
 void ShmCommunicator::reduce_tensors(const Collective& call, const CallContext& context) {
   const ReducedTensors tensors(call, rank());
   Phases phases(context);
-  ShmAllReduce all_reduce(barrier_, slots_, ll_, store_tuners_[Call::all_reduce], tuning_, self_, tensors.fused(), call.op,
-                          phases);
+  ShmAllReduce all_reduce({.barrier = barrier_,
+                           .slots = slots_,
+                           .ll = ll_,
+                           .store_tuner = store_tuners_[Call::all_reduce],
+                           .tuning = tuning_,
+                           .self = self_},
+                          tensors.fused(), call.op, phases);
   call.kind == Call::reduce ? all_reduce.reduce_rooted(rank() == call.root) : all_reduce();
 }
 
@@ -140,7 +141,7 @@ void ShmCommunicator::reduce_tensors(const Collective& call, const CallContext& 
 void ShmCommunicator::reduce_blocks(const Collective& call) {
   const Blocks counts = blocks_of(call, members());
   const std::size_t size = dtype_size(call.dtype);
-  const std::size_t block = slot_bytes / members() / cache_line * cache_line;  // bytes of one destination's chunk
+  const std::size_t block = slot_bytes / members() / cache_line_bytes * cache_line_bytes;  // bytes of one destination's chunk
   const std::size_t per_chunk = block / size;
   const std::size_t largest = counts.largest();
   std::size_t begin = 0;
@@ -190,7 +191,7 @@ void ShmCommunicator::scatter(const Collective& call) {
   const void* const in = call.in;
   void* const out = call.out;
   const std::size_t bytes = call.count * dtype_size(call.dtype);
-  const std::size_t block = slot_bytes / members() / cache_line * cache_line;
+  const std::size_t block = slot_bytes / members() / cache_line_bytes * cache_line_bytes;
   MoveStore store(*this, call.kind, bytes);
   std::size_t begin = 0;
   do {
@@ -257,7 +258,7 @@ void ShmCommunicator::exchange_blocks(const Collective& call) {
   const std::size_t largest = (uneven ? compare_counts(call) : call.count) * size;  // of any pair of ranks
   const Blocks to = blocks_of(call, members(), size);
   const Blocks from = uneven ? Blocks(call.recv_counts, size) : to;
-  const std::size_t block = slot_bytes / members() / cache_line * cache_line;
+  const std::size_t block = slot_bytes / members() / cache_line_bytes * cache_line_bytes;
   MoveStore store(*this, Call::all_to_all, largest);
   std::size_t begin = 0;
   do {

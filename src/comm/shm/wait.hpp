@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/cancellation.hpp"
 #include "base/clock.hpp"
+#include "base/thread.hpp"
 #include "common/non_copyable.hpp"
 
 namespace tnt {

@@ -2,7 +2,7 @@
 
 #include <simgrid/s4u/Actor.hpp>
 
-#include "comm/network/exchange.hpp"
+#include "comm/network/messages/exchange.hpp"
 #include "common/error.hpp"
 
 namespace tnt {

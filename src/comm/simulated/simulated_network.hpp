@@ -8,7 +8,7 @@
 
 #include <string>
 
-#include "comm/network/network.hpp"
+#include "comm/network/messages/network.hpp"
 
 namespace tnt {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "comm/blocks.hpp"
-#include "common/rounded_up.hpp"
+#include "common/memory.hpp"
 
 namespace tnt {
 namespace {

@@ -1,6 +1,6 @@
 // A network of TCP connections, one between each two ranks, for jobs on several nodes that are started without MPI.
 //
-// This folder carries messages over connections that exist; src/bootstrap/tcp_join.hpp makes them. Like MPI, the network makes
+// This folder carries messages over connections that exist; src/bootstrap/tcp_join.cpp makes them. Like MPI, the network makes
 // progress only inside its functions: a rank that waits polls.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/file_descriptor.hpp"
-#include "comm/network/network.hpp"
+#include "comm/network/messages/network.hpp"
 
 namespace tnt {
 

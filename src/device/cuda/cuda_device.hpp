@@ -74,4 +74,8 @@ class CudaDevice final : public Device {
 // The number of devices that this process can use; 0 with the reason in why_none.
 [[nodiscard]] int count_cuda_devices(std::string& why_none);
 
+// The device of a stream. For cudaStreamLegacy and cudaStreamPerThread: the calling thread's current device. Creates no
+// context.
+[[nodiscard]] int device_of_stream(cudaStream_t stream);
+
 }  // namespace tnt

@@ -3,7 +3,6 @@
 
 #include "base/plugin.hpp"
 #include "device/cuda/cuda_device.hpp"
-#include "device/cuda/stream_device.hpp"
 
 namespace tnt {
 namespace {

@@ -1,14 +1,15 @@
-"""Inputs for fuzzing with hypothesis: files of a corpus (tests/fuzz/corpus), changed in a few places, and anything else."""
+"""Inputs for fuzzing with hypothesis: those of tests/fuzz/corpus.json, changed in a few places, and anything else."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-CORPUS = Path(__file__).resolve().parents[2] / "fuzz/corpus"
+CORPUS = Path(__file__).resolve().parents[2] / "fuzz/corpus.json"
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))
 """For each test; tools/fuzz asks for more."""
 
@@ -21,10 +22,8 @@ fuzzed = settings(
 
 
 def corpus(name: str) -> list[bytes]:
-    """The files of a target."""
-    found = [path.read_bytes() for path in sorted((CORPUS / name).iterdir())]
-    assert found, f"no corpus for {name}"
-    return found
+    """The inputs of a target."""
+    return [text.encode("latin-1") for text in json.loads(CORPUS.read_text())[name].values()]
 
 
 def changed(originals: list[bytes], words: list[bytes]) -> st.SearchStrategy[bytes]:
