@@ -36,11 +36,11 @@ class Waits:
         self.records = records
         self._now = {rank: self._newest(record, now_ns) for rank, record in records.items()}
         self._lanes = {rank: {lane.key: lane for lane in record.lanes} for rank, record in records.items()}
-        self.of = {rank: tuple(self._waits(rank)) for rank in records}
+        self.by_rank = {rank: tuple(self._waits(rank)) for rank in records}
 
     def main(self, rank: int) -> Wait | None:
         """The call that says best what the rank does: one in which it waits, else the last one that has begun."""
-        return max(self.of.get(rank, ()), key=lambda wait: (wait.waits, wait.call.begin_ns), default=None)
+        return max(self.by_rank.get(rank, ()), key=lambda wait: (wait.waits, wait.call.begin_ns), default=None)
 
     def waits_for(self, rank: int) -> list[int]:
         """The ranks that keep a rank from going on; none if it does not wait."""
@@ -52,7 +52,7 @@ class Waits:
 
     def circle(self) -> list[int]:
         """Ranks that wait for one another, in calls that are not the same, each for the next one; empty if there are none."""
-        for first in self.of:
+        for first in self.by_rank:
             path = [first]
             while late := [rank for rank in self.waits_for(path[-1]) if self._is_waiting(rank)]:
                 if late[0] in path:
@@ -104,7 +104,7 @@ class Waits:
                 yield Wait(key, call, waits, seen)
 
     def _is_waiting(self, rank: int) -> bool:
-        return any(wait.waits for wait in self.of.get(rank, ()))
+        return any(wait.waits for wait in self.by_rank.get(rank, ()))
 
     def _keeps_waiting(self, member: int, wait: Wait) -> bool:
         if member not in self.records:
@@ -114,5 +114,5 @@ class Waits:
         last = self.last(member, wait.key)
         if last is None or last.number < wait.call.number:
             return True
-        own = [other for other in self.of[member] if other.key == wait.key]
+        own = [other for other in self.by_rank[member] if other.key == wait.key]
         return last.number == wait.call.number and any(not other.waits for other in own)

@@ -58,12 +58,12 @@ def run(options: Options, console: Console) -> JobResult:
             shutil.rmtree(commits, ignore_errors=True)
 
 
-def _run(options: Options, console: Console, of_all_starts: dict[str, str]) -> JobResult:
-    job = of_all_starts[variables.JOB]
+def _run(options: Options, console: Console, common_environment: dict[str, str]) -> JobResult:
+    job = common_environment[variables.JOB]
     failures = _Failures()
     for restart in range(options.max_restarts + 1):
         began = time.monotonic()
-        own = of_all_starts | {variables.RESTART: str(restart)}
+        own = common_environment | {variables.RESTART: str(restart)}
         result = launch(replace(options, variables=options.variables | own), console)
         if result.code == 0 or result.interrupted or not result.started or result.trained_alone:
             return result

@@ -248,7 +248,7 @@ def alltoall(
                 "alltoall", name, x, process_set, lambda: rows.exchanged(x, splits, process_set.group(), name or "")
             )
 
-        def gradient(upstream: tf.Tensor, _of_received: Any = None) -> tf.Tensor:
+        def gradient(upstream: tf.Tensor, _received_upstream: Any = None) -> tf.Tensor:
             with as_horovod():
                 grads = tf.convert_to_tensor(upstream)
                 back, _ = eager(
@@ -283,8 +283,8 @@ def reducescatter(
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def scatter(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            of_all = allgather(tf.convert_to_tensor(upstream), process_set=process_set)
-            return tf.ensure_shape(scaled(of_all, process_set.group().size if chosen == Sum else 1.0), x.shape)
+            gathered = allgather(tf.convert_to_tensor(upstream), process_set=process_set)
+            return tf.ensure_shape(scaled(gathered, process_set.group().size if chosen == Sum else 1.0), x.shape)
 
         with as_horovod():
             result, _ = eager(

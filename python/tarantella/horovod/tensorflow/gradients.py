@@ -119,8 +119,8 @@ class HorovodReduction(LoopReduction):
                 shared.append(i)
         own = [_dense(grads[i]) if choices.sparse_as_dense else grads[i] for i in shared]
         if shared:
-            of_all = self._reduced(own, [variables[i] for i in shared], self.weight() if weight is None else weight)
-            for i, gradient in zip(shared, of_all, strict=True):
+            reduced = self._reduced(own, [variables[i] for i in shared], self.weight() if weight is None else weight)
+            for i, gradient in zip(shared, reduced, strict=True):
                 result[i] = gradient
         return result
 

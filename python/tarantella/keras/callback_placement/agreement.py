@@ -142,7 +142,7 @@ class Agreement:
         """
         own_key = _padded(key, _KEY_BYTES)
         keys = [bytes(row) for row in collectives.all_gather(own_key)]
-        failure, of_others = None, ""
+        failure, remote_failure = None, ""
         for rank, asked in enumerate(keys):
             if asked[0] == 0 or (asked[0] == 1 and asked in keys[:rank]):
                 continue
@@ -156,11 +156,11 @@ class Agreement:
             text = "" if own is None else f"{type(own).__name__}: {own}"
             said = bytes(collectives.broadcast(_padded(text.encode(), _TEXT_BYTES), rank)).rstrip(b"\0")
             if said and asked == bytes(own_key):
-                of_others = f"rank {rank} failed: {said.decode(errors='replace')}"
+                remote_failure = f"rank {rank} failed: {said.decode(errors='replace')}"
         if failure is not None:
             raise failure
-        if of_others:
-            raise TarantellaError(of_others)
+        if remote_failure:
+            raise TarantellaError(remote_failure)
 
     def _meet_writers(self, model: Any, state: int, where: list[int]) -> NDArray[Any]:
         """Meets the other ranks, once more after each file that one of them writes in a callback."""

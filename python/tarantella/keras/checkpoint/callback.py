@@ -80,7 +80,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         raise InvalidArgumentError("tnt.callbacks.Checkpoint works in fit of a tnt.Model: wrap the model, tnt.Model(model)")
 
 
-def of(callbacks: Sequence[Any]) -> Checkpoint | None:
+def find(callbacks: Sequence[Any]) -> Checkpoint | None:
     """The Checkpoint among callbacks, if there is one.
 
     Raises:

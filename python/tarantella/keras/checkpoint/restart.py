@@ -77,14 +77,14 @@ class StoredTraining:
                 failure = error
         collectives.agree_on_failure(failure)
 
-    def restore(self, of_model: state.ModelState, history: Any, callbacks: Sequence[Any]) -> None:
+    def restore(self, model_state: state.ModelState, history: Any, callbacks: Sequence[Any]) -> None:
         """Gives the model's variables, history and callbacks the stored state. Collective."""
         failure: Exception | None = None
-        difference = of_model.difference(self._variables, self._tree["common_seed"])
+        difference = model_state.difference(self._variables, self._tree["common_seed"])
         if difference is not None:
             failure = InvalidArgumentError(f"{difference}: build the same model, or begin anew with another folder")
         collectives.agree_on_failure(failure)
-        of_model.restore(self._variables, self._tree["common_seed"])
+        model_state.restore(self._variables, self._tree["common_seed"])
         self._variables = None
         history.history = self._tree["history"]["logs"]
         history.epoch = self._tree["history"]["epochs"]

@@ -279,11 +279,11 @@ class DistributedModel:
         weights.broadcast(adapter.weights(self.keras_model))
         self.likeness.note()
 
-    def served_callbacks(self, of_master: list[Any]) -> list[Any]:
+    def served_callbacks(self, callbacks: list[Any]) -> list[Any]:
         """Callbacks of the master's that may read the optimizer's state, while the other ranks answer."""
         if self.sharding is None or settings.fingerprint() is None:
-            return of_master
-        return [ServedCallbacks(of_master, self.sharding.served)]
+            return callbacks
+        return [ServedCallbacks(callbacks, self.sharding.served)]
 
     def forget_likeness(self) -> None:
         """This rank's weights were changed: the ranks start alike again before the next step."""

@@ -38,7 +38,7 @@ def evaluate(
     model.take_masters_weights("evaluate")
     model.before_data(split.batch_spec(parts), ["test_step"], distribute)
     first_batches = FirstBatches(model)
-    parts = first_batches.of(parts, ["test_step"], distribute)
+    parts = first_batches.dataset(parts, ["test_step"], distribute)
     with model.running([parts]), adapter.epoch_of(batches.source, evaluated=True):
         return keras_evaluate(
             parts,

@@ -24,7 +24,7 @@ class FirstBatches(adapter.Callback):
         self._distributed = model
         self._datasets: dict[str, WatchedDataset] = {}  # by the step that gets its batches
 
-    def of(self, parts: tf.data.Dataset, steps: Sequence[str], is_divided: bool) -> tf.data.Dataset:
+    def dataset(self, parts: tf.data.Dataset, steps: Sequence[str], is_divided: bool) -> tf.data.Dataset:
         """The same dataset of this rank's parts of batches, as `split.distribute` gives them, for Keras to iterate over.
 
         Args:

@@ -128,7 +128,7 @@ def _steps_done(model: DistributedModel) -> int | None:
 def _fit(model: DistributedModel, arguments: FitArguments, training: Sharing, validation: Sharing) -> Any:
     model.refuse_unsupported(arguments.callbacks)
     arguments = arguments.with_micro_batches(training, validation)
-    settings = checkpoint.of(adapter.callback_list(arguments.callbacks))
+    settings = checkpoint.find(adapter.callback_list(arguments.callbacks))
     if settings is not None or not model.is_plain:
         model.require_compiled("fit")
     if not model.is_plain:
@@ -203,11 +203,11 @@ def _fit_on_all_ranks(
     if history is not None:
         return history
     first_batches, validate = FirstBatches(model), None
-    training = first_batches.of(training, steps, is_divided)
+    training = first_batches.dataset(training, steps, is_divided)
     if validation is not None and validation_parts is not None:
         given, size = arguments.validation_data, arguments.validation_batch_size or arguments.batch_size
         validate = own_methods.Validation(model, given, size, validation, sharing_validation, first_batches)
-        validation_parts = validate.parts = first_batches.of(validation_parts, ["test_step"], distribute_validation)
+        validation_parts = validate.parts = first_batches.dataset(validation_parts, ["test_step"], distribute_validation)
     with hooks.validating(validate):
         done = _run(model, arguments, session, others, first_batches, batches, training, validation_parts)
     if hooks.holds_all_weights:

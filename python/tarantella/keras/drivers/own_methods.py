@@ -88,12 +88,12 @@ class Validation:
             names = zip(("x", "y", "sample_weight"), (*data, None, None), strict=False)
             self._own = {**dict(names), "batch_size": size}
 
-    def __call__(self, **of_fit: Any) -> Any:
+    def __call__(self, **fit_arguments: Any) -> Any:
         """Validates, with the arguments that Keras' `fit` has for `evaluate`."""
         if self._own is None:
-            return self._evaluate(**of_fit)
+            return self._evaluate(**fit_arguments)
         with keras_methods.routed(self._model.keras_model, {"evaluate": self._evaluate}):
-            return self._model.open_hooks().original("evaluate")(**{**of_fit, **self._own})
+            return self._model.open_hooks().original("evaluate")(**{**fit_arguments, **self._own})
 
     def _evaluate(self, x: Any = None, y: Any = None, batch_size: int | None = None, **others: Any) -> Any:
         if adapter.is_validation_of_fit(others):
@@ -107,6 +107,6 @@ class Validation:
         parts = batches.parts(self._sharing, model.division)
         with model.open_hooks().suspended():
             model.build(split.batch_spec(parts), "test_step")
-        parts = self._first_batches.of(parts, ["test_step"], self._sharing.distribute)
+        parts = self._first_batches.dataset(parts, ["test_step"], self._sharing.distribute)
         with adapter.epoch_of(batches.source, evaluated=True):
             return self._keras_evaluate(parts, steps=batches.steps, **options)

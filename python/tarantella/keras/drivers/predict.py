@@ -33,7 +33,7 @@ def predict(model: DistributedModel, data: dict[str, Any], verbose: Any, callbac
     adapter.build_to_call(model.keras_model, split.batch_spec(parts))
     model.take_masters_weights("predict")
     first_batches = FirstBatches(model)
-    parts = first_batches.of(parts, ["predict_step"], is_divided=True)
+    parts = first_batches.dataset(parts, ["predict_step"], is_divided=True)
     callbacks = [first_batches, gather.OwnOutputs(), *placement.for_predict(callbacks)]
     with model.running([parts]), adapter.epoch_of(batches.source, evaluated=False):
         predicted = keras_predict(parts, verbose=verbosity(verbose), steps=batches.steps, callbacks=callbacks)

@@ -74,12 +74,12 @@ def largest(own: tf.Tensor, what: str) -> tf.Tensor:
 
     what: is padded to them, for the log.
     """
-    return _of_whole(own, "max", what)
+    return _batch_value(own, "max", what)
 
 
 def total(own: tf.Tensor) -> tf.Tensor:
     """The number of samples of the whole batch, of that of those at hand: a scalar, int64."""
-    return _of_whole(own, "sum")
+    return _batch_value(own, "sum")
 
 
 def place() -> str:
@@ -87,7 +87,7 @@ def place() -> str:
     return tf.get_current_name_scope() or "the model"
 
 
-def _of_whole(own: tf.Tensor, combination: Combination, what: str | None = None) -> tf.Tensor:
+def _batch_value(own: tf.Tensor, combination: Combination, what: str | None = None) -> tf.Tensor:
     here = _here()
     if here is None or here.decide is None:
         return own

@@ -69,7 +69,7 @@ def _callers(frame: FrameType | None) -> Iterator[str]:
 
 
 @contextmanager
-def of_optimizer() -> Iterator[None]:
+def inside_optimizer() -> Iterator[None]:
     """An optimizer, which has asked, changes variables in this context."""
     global _in_optimizers
     _in_optimizers += 1

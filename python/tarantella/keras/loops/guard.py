@@ -87,7 +87,7 @@ def _ask_before(optimizers: type) -> None:
                 _check(self, trainable_variables)
             elif self.built:
                 _check(self, adapter.variables_of_optimizer(self))
-            with assignments.of_optimizer():
+            with assignments.inside_optimizer():
                 return adapter.as_apply(functools.partial(original, self))(grads, trainable_variables, **others)
 
         return checked(*args, **kwargs)

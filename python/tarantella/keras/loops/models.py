@@ -131,14 +131,14 @@ def _try(call: _Call, tensors: Sequence[Any], spec: Sequence[Any] | None) -> Non
         normalization.warn_of_local_statistics(model, None)
     rows = [place for place, tensor in enumerate(tensors) if tensor.shape.rank]  # others are numbers for all samples
 
-    def run(of_rows: Sequence[Any]) -> Any:
-        given = dict(zip(rows, of_rows, strict=True))
+    def run(row_tensors: Sequence[Any]) -> Any:
+        given = dict(zip(rows, row_tensors, strict=True))
         return call.repeated(model, [given.get(place, tensor) for place, tensor in enumerate(tensors)])
 
     try:
         with unwrapped_models.internal_call(), tf.init_scope():  # past the tapes that are open
-            of_rows = [tensors[place] for place in rows]
-            said = forward.coupling(model, run, of_rows, None if spec is None else [spec[place] for place in rows])
+            row_tensors = [tensors[place] for place in rows]
+            said = forward.coupling(model, run, row_tensors, None if spec is None else [spec[place] for place in rows])
     except Exception as error:  # a model may refuse to be called on few samples in any way
         text = str(error) if isinstance(error, (NotComparable, context.RefusedInTrial)) else f"{type(error).__name__}: {error}"
         runtime.logger.info("%s is not tried on parts of a batch: %s", model.name, text)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tarantella.keras.pipeline.updates import Updates
 
 
-def by_global_norm(norm: float, grads: Sequence[Any], updates: Updates, of_model: Sequence[Any]) -> list[Any]:
+def by_global_norm(norm: float, grads: Sequence[Any], updates: Updates, trained_variables: Sequence[Any]) -> list[Any]:
     """This rank's gradients, scaled so that the norm of all stages' gradients is at most `norm`.
 
     Collective on the ranks that together update each variable once.
@@ -26,15 +26,15 @@ def by_global_norm(norm: float, grads: Sequence[Any], updates: Updates, of_model
 
     Args:
         grads: of the variables that this rank updates; None where there is none.
-        of_model: all trained variables.
+        trained_variables: all of them, of all stages.
     """
     ops = adapter.keras.ops
     own = {id(v): g for v, g in zip(updates.trained, grads, strict=True) if g is not None and updates.owns(v)}
     zero = tf.constant(0.0, tf.float64)
-    squares = [tf.cast(ops.sum(ops.square(own[id(v)])), tf.float64) if id(v) in own else zero for v in of_model]
-    has_gradient = [tf.constant(float(id(v) in own), tf.float64) for v in of_model]
+    squares = [tf.cast(ops.sum(ops.square(own[id(v)])), tf.float64) if id(v) in own else zero for v in trained_variables]
+    has_gradient = [tf.constant(float(id(v) in own), tf.float64) for v in trained_variables]
     table = collectives.all_reduce(tf.stack([tf.stack(squares), tf.stack(has_gradient)]), "sum", updates.group_of_norm)
-    dtype = adapter.keras.backend.result_type(*[adapter.dtype_of(v) for v in of_model])
+    dtype = adapter.keras.backend.result_type(*[adapter.dtype_of(v) for v in trained_variables])
     found = ops.sqrt(ops.sum(tf.cast(tf.boolean_mask(table[0], table[1] > 0), dtype)))
     scale = norm * ops.minimum(1.0 / found, 1.0 / norm) + (found - found)  # NaN if the norm is not finite, as in Keras
     return [None if g is None else g * tf.cast(scale, g.dtype) for g in grads]

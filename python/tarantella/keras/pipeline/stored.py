@@ -42,18 +42,18 @@ class PipelineState:
         """What `parts.divided` gives: each rank has the variables that it holds, of those in several the first. Collective."""
         groups = state.groups_of(self._model)
         own = by_key(adapter.optimizer_of(self._model))
-        of_optimizer: list[parts.Held] = []
-        for key, (description, rank) in sorted(self._of_all_optimizers().items()):
-            of_optimizer.append(parts.Held(*description, rank, functools.partial(state.copy_of, own.get(key))))
+        optimizer_variables: list[parts.Held] = []
+        for key, (description, rank) in sorted(self._optimizer_variables().items()):
+            optimizer_variables.append(parts.Held(*description, rank, functools.partial(state.copy_of, own.get(key))))
         held = {
             name: [parts.Held(*state.described(v), self._holdings.owner(v), functools.partial(state.copy_of, v)) for v in group]
             for name, group in groups.items()
         }
-        return parts.divided({**held, restoring.OPTIMIZER: of_optimizer})
+        return parts.divided({**held, restoring.OPTIMIZER: optimizer_variables})
 
     def difference(self, stored: Stored | None, common_seed: bool) -> str | None:
         """How the model differs from the stored one, on the master; None if it fits. Collective."""
-        of_optimizer = self._of_all_optimizers()
+        optimizer_variables = self._optimizer_variables()
         if stored is None:
             return None
         for name, variables in state.groups_of(self._model, common_seed).items():
@@ -61,13 +61,13 @@ class PipelineState:
             if name == restoring.OPTIMIZER:
                 by_stored_key = dict(zip(state_keys([item["path"] for item in items]), items, strict=True))
                 items = [by_stored_key[key] for key in sorted(by_stored_key)]
-                described = [of_optimizer[key][0] for key in sorted(of_optimizer)]
+                described = [optimizer_variables[key][0] for key in sorted(optimizer_variables)]
             found = state.difference_of_group(name, described, items)
             if found is not None:
                 return found
         return None
 
-    def _of_all_optimizers(self) -> dict[str, tuple[Description, int]]:
+    def _optimizer_variables(self) -> dict[str, tuple[Description, int]]:
         """The variables of the ranks' optimizers, by their keys, each with the first rank that has it. Collective."""
         own = {key: state.described(v) for key, v in by_key(adapter.optimizer_of(self._model)).items()}
         found: dict[str, tuple[Description, int]] = {}

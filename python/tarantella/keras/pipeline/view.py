@@ -33,9 +33,9 @@ class PipelineView(View):
     def together(self, values: Sequence[int | None]) -> list[int | None]:
         """The hash of the first rank that has one, for each."""
         own = np.array([[value is not None, value or 0] for value in values], np.int64).reshape(-1, 2)
-        of_ranks = collectives.all_gather(own)
-        first = of_ranks[:, :, 0].argmax(axis=0)
-        chosen = of_ranks[first, np.arange(len(values))].tolist()
+        gathered = collectives.all_gather(own)
+        first = gathered[:, :, 0].argmax(axis=0)
+        chosen = gathered[first, np.arange(len(values))].tolist()
         return [value if is_there else None for is_there, value in chosen]
 
     def state(self, model: Any) -> list[tuple[str, Any]]:

@@ -17,7 +17,7 @@ def attachment(group: Group | None = None) -> int:
 
     Collective on the group when it is asked for the first time. Raises InvalidArgumentError if this rank is no member.
     """
-    return attachment_for("graphs") if group is None or group.is_world else _of_group(group)
+    return attachment_for("graphs") if group is None or group.is_world else _group_attachment(group)
 
 
 @functools.cache
@@ -38,7 +38,7 @@ def attachment_for(purpose: str) -> int:
 
 
 @functools.cache
-def _of_group(group: Group) -> int:
+def _group_attachment(group: Group) -> int:
     attached = ops.attach_communicator(group.communicator("tensors").address)
     runtime.before_leaving(lambda: ops.detach_communicator(attached))
     return attached

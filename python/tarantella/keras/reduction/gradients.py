@@ -90,9 +90,9 @@ def reduce(
     result: list[Any] = [None] * len(variables)
     if whole:
         needed_by = [owners[i] for i in whole] if owners else ()
-        own, of_whole = [grads[i] for i in whole], [variables[i] for i in whole]
-        reducer = reducers.gradient_reducer(of_whole, own, needed_by)
-        reducers.before_step(reducer, of_whole, own)
+        own, whole_variables = [grads[i] for i in whole], [variables[i] for i in whole]
+        reducer = reducers.gradient_reducer(whole_variables, own, needed_by)
+        reducers.before_step(reducer, whole_variables, own)
         reduced = reducer.reduce([dense(grads[i], variables[i]) for i in whole], weight)
         for i, tensor in zip(whole, reduced, strict=True):
             result[i] = None if grads[i] is None else tensor
@@ -117,8 +117,8 @@ def flatten_up_to(sources: Any, grads: Any) -> list[Any]:
             for key in place:
                 walk(place[key], grad[key])
         elif isinstance(place, (list, tuple)):
-            for one, of_one in zip(place, grad, strict=True):
-                walk(one, of_one)
+            for one, member in zip(place, grad, strict=True):
+                walk(one, member)
         else:
             found[place] = grad
 

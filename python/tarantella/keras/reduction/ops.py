@@ -180,5 +180,5 @@ def tree_add(lists: Sequence[Sequence[tf.Tensor]], weights: Sequence[float | tf.
         return []
     others = [tensor for tensors in lists[1:] for tensor in tensors]
     with device_placement.on_host():
-        of_lists = tf.stack([tf.cast(weight, tf.float64) for weight in weights])
-        return list(library().tnt_tree_add(first=lists[0], others=others, weights=of_lists))
+        list_weights = tf.stack([tf.cast(weight, tf.float64) for weight in weights])
+        return list(library().tnt_tree_add(first=lists[0], others=others, weights=list_weights))

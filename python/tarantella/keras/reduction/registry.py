@@ -30,8 +30,8 @@ class ReducerKey(NamedTuple):
     owners: tuple[int, ...] = ()  # of gradients: the rank that needs the sum of each; empty: all ranks do
 
 
-def _key(name: str, variables: Sequence[Any], *of_gradients: Any) -> ReducerKey:
-    return ReducerKey(name, tuple(id(variable) for variable in variables), *of_gradients)
+def _key(name: str, variables: Sequence[Any], *gradient_options: Any) -> ReducerKey:
+    return ReducerKey(name, tuple(id(variable) for variable in variables), *gradient_options)
 
 
 class ReducerRegistry:
@@ -164,18 +164,18 @@ class ReducerRegistry:
 
     def add_plan(self, threshold: float) -> None:
         """Makes reducers like those of the gradients, with another threshold. Collective."""
-        for key, reducer, variables in self._of_threshold(None):
+        for key, reducer, variables in self._gradient_reducers(None):
             self._gradient_reducer(key._replace(fusion_threshold=threshold), variables, reducer.gradient_order)
 
     def drop_plan(self, threshold: float | None) -> None:
         """Closes the reducers of a threshold; their statistics still count."""
-        for key, reducer, _ in self._of_threshold(threshold):
+        for key, reducer, _ in self._gradient_reducers(threshold):
             for name, value in reducer.stats().items():
                 self._stats_of_dropped[name] += value
             reducer.close()
             del self._reducers[key]
 
-    def _of_threshold(self, threshold: float | None) -> list[tuple[ReducerKey, Reducer, list[Any]]]:
+    def _gradient_reducers(self, threshold: float | None) -> list[tuple[ReducerKey, Reducer, list[Any]]]:
         return [
             (key, reducer, variables)
             for key, (reducer, variables) in self._reducers.items()
@@ -184,21 +184,21 @@ class ReducerRegistry:
 
     def plan(self) -> list[str]:
         """A line for each bucket of gradients."""
-        return [line for _, reducer, _ in self._of_threshold(self.fusion_threshold) for line in reducer.descriptions]
+        return [line for _, reducer, _ in self._gradient_reducers(self.fusion_threshold) for line in reducer.descriptions]
 
     def buckets(self, threshold: float | None = None) -> list[list[list[int]]]:
         """The positions of the gradients in each bucket, for each reducer of this threshold."""
-        return [reducer.buckets for _, reducer, _ in self._of_threshold(threshold)]
+        return [reducer.buckets for _, reducer, _ in self._gradient_reducers(threshold)]
 
     def bytes_of_threshold(self, threshold: float | None = None) -> int:
         """The threshold in bytes, also where the library has chosen it."""
-        return max(reducer.fusion_threshold for _, reducer, _ in self._of_threshold(threshold))
+        return max(reducer.fusion_threshold for _, reducer, _ in self._gradient_reducers(threshold))
 
     def bucket_of(self) -> dict[int, int]:
         """The number of the bucket in which the gradient of each variable travels, by the variable's id."""
         return {
             id(variables[i]): number
-            for _, reducer, variables in self._of_threshold(self.fusion_threshold)
+            for _, reducer, variables in self._gradient_reducers(self.fusion_threshold)
             for number, bucket in enumerate(reducer.buckets)
             for i in bucket
         }

@@ -86,9 +86,9 @@ def all_gather(tensor: Any) -> tf.Tensor:
         rows, numbers = gathered(x[:own])
 
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            of_all = _divided(collectives.total(_multiplied(tf.convert_to_tensor(upstream))))
+            summed = _divided(collectives.total(_multiplied(tf.convert_to_tensor(upstream))))
             before = tf.reduce_sum(numbers[:rank])
-            part = of_all[before : before + own]
+            part = summed[before : before + own]
             unused = tf.zeros(tf.concat([[tf.shape(x, tf.int64)[0] - own], tf.shape(x, tf.int64)[1:]], 0), x.dtype)
             return tf.ensure_shape(tf.concat([part, unused], 0), x.shape)
 
@@ -113,7 +113,7 @@ def all_to_all(tensor: Any, splits: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
     def exchange(x: tf.Tensor) -> tuple[Any, Callable[..., tf.Tensor]]:
         rows, received = exchanged(x, splits)
 
-        def gradient(upstream: tf.Tensor, _of_received: Any = None) -> tf.Tensor:
+        def gradient(upstream: tf.Tensor, _received_upstream: Any = None) -> tf.Tensor:
             back, _ = exchanged(_multiplied(tf.convert_to_tensor(upstream)), received)
             return tf.ensure_shape(_divided(back), x.shape)
 

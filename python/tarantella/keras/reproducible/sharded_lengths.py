@@ -76,12 +76,14 @@ class ShardedLengths:
             self._found = None
 
     @contextmanager
-    def given(self, of_shards: Sequence[Sequence[tf.Tensor]], combinations: Sequence[Combination]) -> Iterator[None]:
+    def given(self, shard_lengths: Sequence[Sequence[tf.Tensor]], combinations: Sequence[Combination]) -> Iterator[None]:
         """In this context the lengths of the batch are known: those of this rank's shards are given. Collective."""
         self._batch_lengths = []
-        for combination, *own in zip(combinations, *of_shards, strict=True):
-            of_rank = tf.reduce_max(tf.stack(own), 0) if combination == "max" else tf.add_n(own)
-            self._batch_lengths.append(agreement.over_ranks(of_rank, combination) if runtime.get_size() > 1 else of_rank)
+        for combination, *own in zip(combinations, *shard_lengths, strict=True):
+            rank_length = tf.reduce_max(tf.stack(own), 0) if combination == "max" else tf.add_n(own)
+            self._batch_lengths.append(
+                agreement.over_ranks(rank_length, combination) if runtime.get_size() > 1 else rank_length
+            )
         try:
             yield
         finally:

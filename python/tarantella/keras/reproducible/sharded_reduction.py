@@ -148,8 +148,8 @@ class ShardedMetrics(MetricReduction):
         means = dict(zip(others, self._means_over_shards(logs_of_shards, others, weights), strict=True))
         results: dict[int, list[Any]] = {}
         if any(id(leaf) in recorded and id(leaf) not in self._model_results for leaf in leaves):
-            of_model = lambda: adapter.metric_results(self._model)  # noqa: E731
-            results = adapter.results_with(self._step.state.metrics, self.new_states(), of_model)
+            results_of_model = lambda: adapter.metric_results(self._model)  # noqa: E731
+            results = adapter.results_with(self._step.state.metrics, self.new_states(), results_of_model)
         reduced = []
         for i, leaf in enumerate(leaves):
             _, metric, place = recorded.get(id(leaf), (None, None, 0))

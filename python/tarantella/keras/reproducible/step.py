@@ -70,8 +70,11 @@ class ReproducibleHooks(StepHooks):
         reducers = ReducerRegistry(optimizer_names(model), WIRE_OWN, None, fusion_threshold, tree=True)
         step = ShardedStep()
         owners_of = None if sharding is None else sharding.owners_of
-        of_shards = ShardedGradients(model, reducers, step, observe_gradients, owners_of), ShardedMetrics(model, reducers, step)
-        super().__init__(model, reducers, step, *of_shards, sharding)
+        shard_lengths = (
+            ShardedGradients(model, reducers, step, observe_gradients, owners_of),
+            ShardedMetrics(model, reducers, step),
+        )
+        super().__init__(model, reducers, step, *shard_lengths, sharding)
         self._lengths_of_batch = ShardedLengths()
         self._needs_lengths = False  # whether a layer asked for a length that only all shards together tell
         self._needs_divisors = False  # whether a loss asked for such a number
@@ -188,12 +191,12 @@ class ReproducibleHooks(StepHooks):
             combinations[:] = found.combinations
             return found.own
 
-        of_shards, compute = [], _traced_once(lengths)
+        shard_lengths, compute = [], _traced_once(lengths)
         for place, (batch, share) in enumerate(shards):
             with _data_of(batch):
                 self._step.state.begin_shard(self._division.own[place])
-            of_shards.append(compute(batch, share))
-        return self._lengths_of_batch.given(of_shards, combinations)
+            shard_lengths.append(compute(batch, share))
+        return self._lengths_of_batch.given(shard_lengths, combinations)
 
     def _divisors_of_all(self, original: Callable[[Any], Any], shards: Shards, training: bool) -> list[tf.Tensor]:
         """The sums over all shards of the numbers that losses divide by."""

@@ -196,7 +196,7 @@ class StepHooks:
     @contextmanager
     def suspended(self) -> Iterator[None]:
         """In this context the model is the plain one, also while it is trained."""
-        of_data = self._step.may_be_empty, self._step.given
+        data_state = self._step.may_be_empty, self._step.given
         if self._patch is None:
             yield
             return
@@ -205,7 +205,7 @@ class StepHooks:
             yield
         finally:
             self._apply(Patch(self._attributes()))  # a trial may have found more
-            self._step.may_be_empty, self._step.given = of_data
+            self._step.may_be_empty, self._step.given = data_state
 
     def original(self, name: str) -> Callable[..., Any]:
         """A method of the plain model, whatever hooks are installed now."""
@@ -301,9 +301,9 @@ class StepHooks:
 
         What a step makes of no samples at all, such as a moving average of weights, it makes alike on a rank without samples.
         """
-        of_all_ranks = {id(variable) for variable in normalization.statistics(self._model)}
-        averages = moving_statistics.of_batch_normalization(self._model)
-        local = [variable for variable in averages if id(variable) not in of_all_ranks]
+        reduced = {id(variable) for variable in normalization.statistics(self._model)}
+        averages = moving_statistics.batch_normalization_statistics(self._model)
+        local = [variable for variable in averages if id(variable) not in reduced]
         return [*local, *adapter.metric_variables(self._model)]
 
     def _test_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -36,8 +36,8 @@ def agreed(means: Sequence[Any], sums: Sequence[Any], weight: Callable[[], tf.Te
         change = variable.read_value() - old
         weighted = tf.where(factor > 0, change * tf.cast(factor, change.dtype), tf.zeros_like(change))
         changes[change.dtype].append((variable, old, weighted))
-    for of_type in changes.values():
-        flat = collectives.total(tf.concat([tf.reshape(change, [-1]) for _, _, change in of_type], 0))
-        of_each = tf.split(flat, [int(change.shape.num_elements()) for _, _, change in of_type])
-        for (variable, old, _), change in zip(of_type, of_each, strict=True):
+    for same_type in changes.values():
+        flat = collectives.total(tf.concat([tf.reshape(change, [-1]) for _, _, change in same_type], 0))
+        totals = tf.split(flat, [int(change.shape.num_elements()) for _, _, change in same_type])
+        for (variable, old, _), change in zip(same_type, totals, strict=True):
             variable.assign(old + tf.reshape(change, old.shape))

@@ -82,7 +82,7 @@ def across_ranks(loss: Any, step: LossStep) -> Callable[..., tf.Tensor]:
         total = step.total() if id(loss) in step.loss_kinds.gathered else None
         if total is not None:
             with noise.noise_of_batch():
-                return loss(*(of_all_ranks(tensors, total) for tensors in (y_true, y_pred, sample_weight)))
+                return loss(*(gathered_rows(tensors, total) for tensors in (y_true, y_pred, sample_weight)))
         value, divisor = adapter.loss_and_divisor(loss, y_true, y_pred, sample_weight)
         if divisor is adapter.ALL_ELEMENTS and id(loss) in step.loss_kinds.summed:
             divisor = adapter.NO_DIVISOR
@@ -101,7 +101,7 @@ def across_ranks(loss: Any, step: LossStep) -> Callable[..., tf.Tensor]:
 
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-def of_all_ranks(tensors: Any, total: tf.Tensor) -> Any:
+def gathered_rows(tensors: Any, total: tf.Tensor) -> Any:
     """The rows of all ranks, of which rank r of n has ``batch[r::n]``, in the order of the batch. Masks go with them."""
     size = runtime.get_size()
     begins = [tf.minimum(tf.constant(rank, tf.int64), total) for rank in range(size)]  # a small batch has no row for some ranks

@@ -59,9 +59,9 @@ def moments(x: tf.Tensor, axes: Sequence[int], keepdims: bool = False, mask: Any
         present = tf.cast(weight > 0, x.dtype)
         counted, count = counted * present, count * present
     sums = tf.reduce_sum(x * counted, list(axes), keepdims=True)
-    of_all = _sum_over_ranks(tf.concat([tf.reshape(sums, [-1]), [count]], 0))
-    total = tf.stop_gradient(of_all[-1])
-    mean = tf.math.divide_no_nan(tf.reshape(of_all[:-1], tf.shape(sums)), total)
+    totals = _sum_over_ranks(tf.concat([tf.reshape(sums, [-1]), [count]], 0))
+    total = tf.stop_gradient(totals[-1])
+    mean = tf.math.divide_no_nan(tf.reshape(totals[:-1], tf.shape(sums)), total)
     # deviations from the mean add up to zero over all ranks, and so does their gradient with respect to the mean
     squares = tf.reduce_sum(tf.square(x - tf.stop_gradient(mean)) * counted, list(axes), keepdims=True)
     variance = tf.math.divide_no_nan(_sum_over_ranks(squares), total)

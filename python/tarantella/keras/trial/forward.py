@@ -30,7 +30,7 @@ class _Calls(Runs):
         super().__init__(tried, "call", spec)
         self._call = call
 
-    def _computed(self, batch: Any, weight: Any, of_whole: Any, whole: Record | None) -> Record:
+    def _computed(self, batch: Any, weight: Any, whole_divisors: Any, whole: Record | None) -> Record:
         with patched(lambda: neutral(self._tried.model)):
             return Record(outputs=[self._call(batch)])
 
@@ -57,6 +57,6 @@ def coupling(model: Any, call: Callable[[Any], Any], tensors: Sequence[Any], spe
             return _Calls(Tried(model, LossKinds(), restore), call, None if spec is None else list(spec))
 
         runs = new_runs()
-        whole, of_parts = runs.of(parts)
-        kind, apart = outputs.kind_of(parts, whole, of_parts, lambda: runs.whole(parts.whole))
+        whole, part_records = runs.records(parts)
+        kind, apart = outputs.kind_of(parts, whole, part_records, lambda: runs.whole(parts.whole))
         return outputs.sentence(model, parts, apart, "a training loop", new_runs) if kind is Kind.COUPLED else ""

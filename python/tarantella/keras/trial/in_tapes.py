@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 
-def as_they_are(_record: Record, _of_whole: Record | None) -> AbstractContextManager[None]:
+def as_they_are(_record: Record, _whole_record: Record | None) -> AbstractContextManager[None]:
     """The context in which tapes give their gradients, and nothing is noted."""
     return nullcontext()
 
 
-def values_in(record: Record, _of_whole: Record | None) -> AbstractContextManager[None]:
+def values_in(record: Record, _whole_record: Record | None) -> AbstractContextManager[None]:
     """The context in which tapes note the values that variables have gradients of, and give `NotTaken` for these."""
 
     def take(own: Callable[[], Any], target: Any, variables: list[Any]) -> list[Any]:
@@ -29,11 +29,11 @@ def values_in(record: Record, _of_whole: Record | None) -> AbstractContextManage
     return tapes.replaced(take)
 
 
-def gradients_in(record: Record, of_whole: Record | None) -> AbstractContextManager[None]:
+def gradients_in(record: Record, whole_record: Record | None) -> AbstractContextManager[None]:
     """The context in which the gradients of variables that tapes take are noted.
 
     Args:
-        of_whole: a record of the whole batch. The step gets the gradients there in the place of those of its part.
+        whole_record: a record of the whole batch. The step gets the gradients there in the place of those of its part.
     """
 
     def take(own: Callable[[], Any], target: Any, variables: list[Any]) -> list[Any]:
@@ -42,11 +42,11 @@ def gradients_in(record: Record, of_whole: Record | None) -> AbstractContextMana
         record.taken.extend((None if g is None else as_array(g), v) for g, v in zip(found, variables, strict=True))
         record.tensors.extend(found)
         record.draws = noise.number_of_draws()
-        if of_whole is None:
+        if whole_record is None:
             return found
-        if [id(v) for _, v in of_whole.taken[begin : len(record.taken)]] != [id(v) for v in variables]:
+        if [id(v) for _, v in whole_record.taken[begin : len(record.taken)]] != [id(v) for v in variables]:
             raise NotComparable("it does not take the same gradients for any samples")
-        of_same_place = of_whole.tensors[begin : len(record.tensors)]
-        return [tapes.with_gradient_of(*pair) for pair in zip(found, of_same_place, strict=True)]
+        whole_gradients = whole_record.tensors[begin : len(record.tensors)]
+        return [tapes.with_gradient_of(*pair) for pair in zip(found, whole_gradients, strict=True)]
 
     return tapes.replaced(take)

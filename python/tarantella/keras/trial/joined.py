@@ -51,13 +51,13 @@ def try_losses(tried: Tried, step: str, batch: Any, found: Findings) -> None:
 def _kind(loss: Any, parts: Parts, kinds: LossKinds) -> Any:
     step = TrialStep(kinds)
 
-    def run(given: Any, weight: float, of_whole: Any = None) -> Record:
+    def run(given: Any, weight: float, whole_divisors: Any = None) -> Record:
         record = Record()
-        with step.computing(weight, of_whole):
+        with step.computing(weight, whole_divisors):
             recorded_loss(record, loss, step)(*given)
         record.divisors = step.divisors
         return record
 
     whole = run(parts.whole, 1.0)
-    of_parts = [run(part, weight, whole.divisors) for part, weight in zip(parts.parts, parts.weights, strict=True)]
-    return losses.compiled_kinds([loss], parts, whole, of_parts, lambda: run(parts.whole, 1.0))[0]
+    part_records = [run(part, weight, whole.divisors) for part, weight in zip(parts.parts, parts.weights, strict=True)]
+    return losses.compiled_kinds([loss], parts, whole, part_records, lambda: run(parts.whole, 1.0))[0]

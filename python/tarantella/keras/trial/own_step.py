@@ -90,7 +90,7 @@ class OwnStep:
 
     def run(self, in_tapes: InTapes = as_they_are) -> tuple[Record, list[Record]]:
         """The results of the step for the whole, and for its parts. in_tapes: what the step's tapes give."""
-        self.records = Runs(self._tried, self._name, None, in_tapes).of(self._parts)
+        self.records = Runs(self._tried, self._name, None, in_tapes).records(self._parts)
         return self.records
 
     def again(self, in_tapes: InTapes = as_they_are) -> Record:
@@ -137,8 +137,8 @@ class OwnStep:
         found = self._found(whole, parts)
         found.in_tapes, found.noise_later = True, whole.draws_later
         if is_comparable:
-            of_tapes = [_of_tapes(part) for part in parts]
-            self._compare_gradients(found, _of_tapes(whole), of_tapes, lambda: _of_tapes(self.again(gradients_in)))
+            tape_records = [_tape_record(part) for part in parts]
+            self._compare_gradients(found, _tape_record(whole), tape_records, lambda: _tape_record(self.again(gradients_in)))
         return found
 
     # ------------------------------------------------------------------------------------------------- the comparison
@@ -166,9 +166,9 @@ class OwnStep:
         floor = _ROUNDING * max(float(np.linalg.norm(gradient)) for gradient, _ in whole.gradients)
         kinds = set()
         for i, (gradient, variable) in enumerate(whole.gradients):
-            of_parts = [part.gradients[i][0] for part in parts]
-            kinds.add(compared(gradient, of_parts, weights, floor))
-            mean = sum(weight * g for weight, g in zip(weights, of_parts, strict=True))
+            part_gradients = [part.gradients[i][0] for part in parts]
+            kinds.add(compared(gradient, part_gradients, weights, floor))
+            mean = sum(weight * g for weight, g in zip(weights, part_gradients, strict=True))
             size = max(float(np.linalg.norm(gradient)), float(np.linalg.norm(mean)), floor)
             percent = 100 * float(np.linalg.norm(gradient - mean)) / size if size else 0.0
             if percent > found.percent:
@@ -201,7 +201,7 @@ def _refuse_16_bits(model: Any) -> None:
         raise NotComparable("it computes in 16 bits")
 
 
-def _of_tapes(record: Record) -> Record:
+def _tape_record(record: Record) -> Record:
     """The record with the gradients that tapes gave in the place of those that optimizers were given."""
     return replace(record, gradients=[(gradient, variable) for gradient, variable in record.taken if gradient is not None])
 

@@ -86,7 +86,7 @@ def samples_in(batch: Any) -> int:
 def _rows_of(batch: Any, chosen: NDArray[np.int64], groups: int) -> Any:
     """The rows of these samples."""
 
-    def of_tensor(tensor: Any) -> Any:
+    def tensor_rows(tensor: Any) -> Any:
         if tensor is None:
             return None
         begins = np.arange(0, int(rows.size_of(tensor)), groups)
@@ -96,7 +96,7 @@ def _rows_of(batch: Any, chosen: NDArray[np.int64], groups: int) -> Any:
         size = [1, *tensor.dense_shape.numpy()[1:]]
         return tf.sparse.concat(0, [tf.sparse.slice(tensor, [place, *[0] * (len(size) - 1)], size) for place in places])
 
-    return tf.nest.map_structure(of_tensor, batch)
+    return tf.nest.map_structure(tensor_rows, batch)
 
 
 def _lengths(tensor: Any, groups: int) -> NDArray[np.float64]:
@@ -104,17 +104,17 @@ def _lengths(tensor: Any, groups: int) -> NDArray[np.float64]:
     dominant = 1000.0
     if isinstance(tensor, tf.RaggedTensor):
         flat = tensor.merge_dims(1, -1) if tensor.shape.rank is not None and tensor.shape.rank > 2 else tensor
-        of_rows = flat.row_lengths().numpy()
+        row_lengths = flat.row_lengths().numpy()
     elif isinstance(tensor, tf.SparseTensor):
-        of_rows = np.bincount(tensor.indices.numpy()[:, 0], minlength=int(tensor.dense_shape[0]))
+        row_lengths = np.bincount(tensor.indices.numpy()[:, 0], minlength=int(tensor.dense_shape[0]))
     elif tensor.dtype == tf.string:
         words = tf.strings.length(tf.strings.regex_replace(tensor, r"\S", "")) * 1000 + tf.strings.length(tensor)
-        of_rows = tf.reduce_sum(words, list(range(1, tensor.shape.rank))).numpy()
+        row_lengths = tf.reduce_sum(words, list(range(1, tensor.shape.rank))).numpy()
     else:
         dominant = 1.0
-        of_rows = np.count_nonzero(tensor.numpy().reshape(tensor.shape[0], -1), 1) if tensor.shape[0] else np.zeros(0)
-    of_samples: NDArray[np.float64] = np.asarray(of_rows, np.float64).reshape(-1, groups).sum(0)
-    return dominant * of_samples / max(float(of_samples.max()), 1.0)
+        row_lengths = np.count_nonzero(tensor.numpy().reshape(tensor.shape[0], -1), 1) if tensor.shape[0] else np.zeros(0)
+    sample_lengths: NDArray[np.float64] = np.asarray(row_lengths, np.float64).reshape(-1, groups).sum(0)
+    return dominant * sample_lengths / max(float(sample_lengths.max()), 1.0)
 
 
 # ------------------------------------------------------------------------------------------- where a rank has few samples
@@ -137,8 +137,8 @@ def with_borrowed(batch: Any) -> Any:
     each = -(-SAMPLES // runtime.get_size())
     sent = [None if tensor is None else _as_array(tensor[:each]) for tensor in given] if _is_dense(given) else None
     shapes = None if sent is None else [None if array is None else [*array.shape[1:]] for array in sent]
-    of_ranks = all_gather_object(shapes)
-    if sent is None or any(one != of_ranks[0] for one in of_ranks):
+    rank_shapes = all_gather_object(shapes)
+    if sent is None or any(one != rank_shapes[0] for one in rank_shapes):
         if least < 2:
             raise NotComparable("a rank has fewer than two samples, and others cannot send it theirs")
         return batch

@@ -109,7 +109,7 @@ class Runs:
         self._spec = None if is_eager else tf.nest.map_structure(any_batch_size, spec)
         self._traces: dict[bool, tuple[Any, list[Record]]] = {}
 
-    def of(self, parts: Parts) -> tuple[Record, list[Record]]:
+    def records(self, parts: Parts) -> tuple[Record, list[Record]]:
         """The records of the whole, and of its parts.
 
         Raises:
@@ -139,35 +139,35 @@ class Runs:
         return record
 
     def _run_or_trace(self, batch: Any, weight: float, whole: Record | None) -> Record:
-        of_whole = None if whole is None else whole.divisors
+        whole_divisors = None if whole is None else whole.divisors
         if self._spec is None:
-            return self._run(batch, weight, of_whole, whole)
-        key = bool(of_whole)  # without divisors one trace serves for the whole and its parts
+            return self._run(batch, weight, whole_divisors, whole)
+        key = bool(whole_divisors)  # without divisors one trace serves for the whole and its parts
         if key not in self._traces:
             records: list[Record] = []
 
-            def traced(tensors: Any, weight: Any, of_whole: Any) -> list[Any]:
-                records.append(self._run(_packed(self._spec, tensors), weight, of_whole if key else None, None))
+            def traced(tensors: Any, weight: Any, whole_divisors: Any) -> list[Any]:
+                records.append(self._run(_packed(self._spec, tensors), weight, whole_divisors if key else None, None))
                 return records[-1].in_graph()
 
-            number, divisors = tf.TensorSpec([], tf.float64), [tf.TensorSpec([], tf.float64)] * len(of_whole or [])
+            number, divisors = tf.TensorSpec([], tf.float64), [tf.TensorSpec([], tf.float64)] * len(whole_divisors or [])
             signature = [_tensors(self._spec), number, divisors]
             function = tf.function(traced, input_signature=signature, autograph=False, jit_compile=False)
             self._traces[key] = function.get_concrete_function(), records
         function, records = self._traces[key]
-        values = function(_tensors(batch), tf.constant(weight, tf.float64), list(of_whole or []))
+        values = function(_tensors(batch), tf.constant(weight, tf.float64), list(whole_divisors or []))
         return records[-1].with_values(values)
 
-    def _run(self, batch: Any, weight: Any, of_whole: Any, whole: Record | None) -> Record:
-        record = self._computed(batch, weight, of_whole, whole)
+    def _run(self, batch: Any, weight: Any, whole_divisors: Any, whole: Record | None) -> Record:
+        record = self._computed(batch, weight, whole_divisors, whole)
         if context.graph() is not None:
             record.outputs = [outputs for outputs in record.outputs if _is_here(outputs)]
             record.added = {key: value for key, value in record.added.items() if _is_here(value)}
         record.also = [(layer, outputs) for layer, outputs in self.also() if _is_here(outputs)]
         return record
 
-    def _computed(self, batch: Any, weight: Any, of_whole: Any, whole: Record | None) -> Record:
-        with self._lengths.run(), self._step.computing(weight, of_whole):
+    def _computed(self, batch: Any, weight: Any, whole_divisors: Any, whole: Record | None) -> Record:
+        with self._lengths.run(), self._step.computing(weight, whole_divisors):
             return _run_step(self._tried, self._name, batch, self._step, lambda record: self._in_tapes(record, whole))
 
 

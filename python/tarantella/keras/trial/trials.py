@@ -62,7 +62,7 @@ class Trials:
         self._answer = answer
         self._tried: set[str] = set()
         self._coupled_losses: dict[int, str] = {}  # by place
-        self._said: dict[str, list[str]] = {subject: [] for subject in verdict.COUPLED}
+        self._messages: dict[str, list[str]] = {subject: [] for subject in verdict.COUPLED}
         self._warned: set[str] = set()
 
     def has_tried(self, steps: Sequence[str]) -> bool:
@@ -94,7 +94,7 @@ class Trials:
                 if own.leave_doubts and parts.samples > 2:
                     other = Findings(tried=own.tried)
                     self._try_all(tried, new, other_parts(parts), spec, other)
-                    own = verdict.of_two_trials(own, other)
+                    own = verdict.both_trials(own, other)
             found = verdict.agreed(own)
             if is_divided:
                 self._try_sums(tried, found, parts)
@@ -158,12 +158,12 @@ class Trials:
         except Exception as error:  # a model may refuse to be run eagerly, or on few samples, in any way
             found.not_tried[what] = first_line(error)
         if records is not None and step == "train_step" and not self._reproducible:
-            whole, of_parts = records
-            kept = kept_state.kinds(before, whole.kept, [part.kept for part in of_parts], parts.weights)
+            whole, part_records = records
+            kept = kept_state.kinds(before, whole.kept, [part.kept for part in part_records], parts.weights)
             found.kept.update((place, kind.name) for place, kind in kept.items())
         if records is not None and step != "predict_step":
-            of_metrics = metrics.findings(metrics.of_user(self._model), *records)
-            found.metrics.update((place, (*finding,)) for place, finding in of_metrics.items())
+            metric_findings = metrics.findings(metrics.user_metrics(self._model), *records)
+            found.metrics.update((place, (*finding,)) for place, finding in metric_findings.items())
 
     def _kerass_step(self, tried: Tried, step: str, parts: Parts, spec: Any, found: Findings) -> tuple[Record, list[Record]]:
         """A step of Keras' own: its outputs, then its losses."""
@@ -171,7 +171,7 @@ class Trials:
             raise NotComparable("it computes in 16 bits")
         new_runs = functools.partial(Runs, tried, step, spec)
         runs = new_runs()
-        whole, records = runs.of(parts)
+        whole, records = runs.records(parts)
         kind, apart = outputs.kind_of(parts, whole, records, lambda: runs.whole(parts.whole))
         if kind is Kind.COUPLED:
             found.coupled[step] = outputs.sentence(self._model, parts, apart, _OUTPUTS[step], new_runs)
@@ -230,8 +230,8 @@ class Trials:
         if not subjects or self._answer.accept_approximate:
             return
         own = [None if parts is None else by_sums.try_out(subject, parts) for subject in subjects]
-        for subject, *of_ranks in zip(subjects, *all_gather_object(own), strict=True):
-            places = common_places(of_ranks)
+        for subject, *rank_places in zip(subjects, *all_gather_object(own), strict=True):
+            places = common_places(rank_places)
             if places is not None:
                 by_sums.settle(subject, places)
                 found.forget_coupling(*subject)
@@ -248,11 +248,11 @@ class Trials:
         self._take_added(found)
         for step, finding in found.steps.items():
             self._take_step(step, finding)
-        self._said["output"] = list(found.coupled.values())
-        self._said["kept"] = kept_state.settled(self._model, self._kinds, found.kept)
+        self._messages["output"] = list(found.coupled.values())
+        self._messages["kept"] = kept_state.settled(self._model, self._kinds, found.kept)
         if is_divided:
             self._gather_losses(found, batch_size)
-            for subject, said in self._said.items():
+            for subject, said in self._messages.items():
                 if said:
                     verdict.refuse(subject, said, self._answer, self._warned)
 
@@ -265,9 +265,9 @@ class Trials:
                 verdict.warn_not_tried(what, reason)
 
     def _take_metrics(self, found: Findings, can_gather: bool) -> None:
-        of_user = metrics.of_user(self._model)
+        user_metrics = metrics.user_metrics(self._model)
         for place, (problem, couples, not_tried) in found.metrics.items():
-            metric = of_user[place]
+            metric = user_metrics[place]
             if problem and not can_gather:
                 raise UnsupportedError(
                     f"the metric {metric.name!r} ({type(metric).__name__}) cannot be computed on several ranks: {problem}. Let "
@@ -310,7 +310,7 @@ class Trials:
                     said,
                     found.bytes_of_losses.get(place, 0) * batch_size,
                 )
-        self._said["loss"] = refused
+        self._messages["loss"] = refused
 
     def _take_added(self, found: Findings) -> None:
         layers = adapter.layers_of(self._model)
@@ -327,13 +327,13 @@ class Trials:
                 said.setdefault(
                     place, f"the loss that the layer {layer.name!r} adds by add_loss couples the samples of a batch: {compared}"
                 )
-        self._said["added"] = list(said.values())
+        self._messages["added"] = list(said.values())
 
     def _take_step(self, step: str, found: dict[str, Any]) -> None:
-        kinds, of_model = self._kinds, self._model.metrics
+        kinds, metrics_of_model = self._kinds, self._model.metrics
         summed = Kind.SUM.name
         kinds.summed_updates.update(
-            (step, id(of_model[place]), call) for (place, call), kind in found["updates"].items() if kind == summed
+            (step, id(metrics_of_model[place]), call) for (place, call), kind in found["updates"].items() if kind == summed
         )
         kinds.summed_logs.update((step, place) for place, kind in found["logs"].items() if kind == summed)
         if found["gradients"] == summed and not kinds.summed_gradients:
@@ -354,7 +354,7 @@ class Trials:
                 " and ".join(found["names"]),
             )
         if found["gradients"] == coupled:
-            self._said["step"] = [
+            self._messages["step"] = [
                 f"the training step of {type(self._model).__name__} couples the samples of a batch: on samples of the first "
                 f"batch the gradient of {found['variable']} differs by {found['percent']:.2g} % from the mean of those of two "
                 "parts of them, weighted by samples, and is not their sum either"

@@ -44,12 +44,12 @@ def find_shares(ranks: int, root: Path = Path("/")) -> tuple[Place, ...]:
     usable = os.sched_getaffinity(0)
     if ranks > len(usable):
         raise UsageError(f"--pin-to-cores: {ranks} ranks cannot have cores of their own, of {len(usable)} here: leave it out")
-    of_node = {core: node for node, cores in _nodes(root) for core in cores}
+    node_of_core = {core: node for node, cores in _nodes(root) for core in cores}
 
     def place_of(core: int) -> tuple[int, int, int]:
         siblings = root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
         first = min(_numbers(siblings.read_text())) if siblings.exists() else core
-        return of_node.get(core, 0), first, core
+        return node_of_core.get(core, 0), first, core
 
     in_order = sorted(usable, key=place_of)
     borders = [len(in_order) * rank // ranks for rank in range(ranks + 1)]

@@ -194,13 +194,13 @@ def batch_statistics() -> str:
 def with_statistics(layer: Any, moments: Callable[..., Any]) -> Callable[..., Any]:
     """That method of a layer with other statistics, which moments(x, axes, keepdims, mask) computes."""
 
-    def of_keras2(inputs: Any, reduction_axes: Any, keep_dims: bool, mask: Any = None) -> Any:
+    def keras2_statistics(inputs: Any, reduction_axes: Any, keep_dims: bool, mask: Any = None) -> Any:
         return moments(inputs, reduction_axes, keep_dims, mask)
 
-    def of_keras3(inputs: Any, mask: Any) -> Any:
+    def keras3_statistics(inputs: Any, mask: Any) -> Any:
         return moments(inputs, layer._reduction_axes, False, mask)
 
-    return of_keras2 if LEGACY else of_keras3
+    return keras2_statistics if LEGACY else keras3_statistics
 
 
 def steps_per_execution(model: Any) -> int:
@@ -211,17 +211,17 @@ def steps_per_execution(model: Any) -> int:
     return 1 if steps is None else int(steps.numpy())  # None before the model is compiled
 
 
-def share_initial_epoch(model: Any, of_master: Callable[[list[int]], list[int]]) -> None:
+def share_initial_epoch(model: Any, broadcast: Callable[[list[int]], list[int]]) -> None:
     """Makes `fit` continue on all ranks at the epoch (and step) that the master's `BackupAndRestore` found.
 
     `fit` has begun by then: its public ``initial_epoch`` comes too late.
 
     Args:
-        of_master: broadcasts the master's numbers.
+        broadcast: broadcasts the master's numbers.
     """
     if not LEGACY:
         epoch = model._initial_epoch
-        (begin,) = of_master([-1 if epoch is None else int(epoch)])
+        (begin,) = broadcast([-1 if epoch is None else int(epoch)])
         model._initial_epoch = None if begin < 0 else begin
         return
     name = "_maybe_load_initial_counters_from_ckpt"  # fit calls it next
@@ -229,7 +229,7 @@ def share_initial_epoch(model: Any, of_master: Callable[[list[int]], list[int]])
 
     def counters(*args: Any) -> tuple[int, ...]:
         object.__delattr__(model, name)
-        return tuple(of_master([int(number) for number in original(*args)]))
+        return tuple(broadcast([int(number) for number in original(*args)]))
 
     object.__setattr__(model, name, counters)
 

@@ -104,9 +104,9 @@ def writing_functions() -> list[tuple[Any, str]]:
     """
     from tf_keras.src.saving import saving_api, saving_lib
 
-    of_format = [(saving_lib, "save_model"), (saving_lib, "save_weights_only")]
+    current = [(saving_lib, "save_model"), (saving_lib, "save_weights_only")]
     older = [(saving_api.legacy_sm_saving_lib, "save_model"), (saving_api.legacy_sm_saving_lib, "save_weights")]
-    return [*of_format, *older, (keras.Model, "export")]
+    return [*current, *older, (keras.Model, "export")]
 
 
 def copying_functions() -> list[tuple[ModuleType, str, str]]:

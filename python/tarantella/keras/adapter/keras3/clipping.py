@@ -44,12 +44,12 @@ def clipping_of_parts(
         return ops.sqrt(ops.sum(total(ops.stack(squares))))
 
     def _clip_gradients(grads: Any) -> Any:
-        of_keras = base_optimizer.global_norm
+        original = base_optimizer.global_norm
         base_optimizer.global_norm = global_norm
         try:
             return clip(grads)
         finally:
-            base_optimizer.global_norm = of_keras
+            base_optimizer.global_norm = original
 
     return [
         (optimizer, "_backend_apply_gradients", _backend_apply_gradients),

@@ -178,8 +178,8 @@ def writing_functions() -> list[tuple[Any, str]]:
     from keras.src.legacy.saving import legacy_h5_format
     from keras.src.saving import saving_lib
 
-    of_format = [(saving_lib, "save_model"), (saving_lib, "save_weights_only"), (legacy_h5_format, "save_model_to_hdf5")]
-    return [*of_format, (keras.Model, "export")]
+    savers = [(saving_lib, "save_model"), (saving_lib, "save_weights_only"), (legacy_h5_format, "save_model_to_hdf5")]
+    return [*savers, (keras.Model, "export")]
 
 
 def copying_functions() -> list[tuple[ModuleType, str, str]]:

@@ -251,8 +251,8 @@ def built_variables(optimizer: Any, planned: Sequence[PlannedSlot]) -> list[Any]
     """The variables of a built optimizer that are the planned ones; None for one that is not where the plan says."""
     found = []
     for slot in planned:
-        of_list = [] if slot.place is None else getattr(optimizer, slot.place[0], [])
-        found.append(of_list[slot.place[1]] if slot.place is not None and slot.place[1] < len(of_list) else None)
+        listed = [] if slot.place is None else getattr(optimizer, slot.place[0], [])
+        found.append(listed[slot.place[1]] if slot.place is not None and slot.place[1] < len(listed) else None)
     return found
 
 
@@ -316,13 +316,13 @@ def own_updates(optimizer: Any, is_own: Callable[[int], bool], note: Callable[[]
 
     @contextmanager
     def own_averages(variables: Any) -> Iterator[list[Any]]:
-        of_all = optimizer._model_variables_moving_average
-        own = [(v, a) for v, a in zip(variables, of_all, strict=True) if is_here(v)]
+        averages = optimizer._model_variables_moving_average
+        own = [(v, a) for v, a in zip(variables, averages, strict=True) if is_here(v)]
         object.__setattr__(optimizer, "_model_variables_moving_average", [a for _, a in own])
         try:
             yield [v for v, _ in own]
         finally:
-            object.__setattr__(optimizer, "_model_variables_moving_average", of_all)
+            object.__setattr__(optimizer, "_model_variables_moving_average", averages)
 
     def average_own(trainable_variables: Any) -> Any:
         if optimizer.use_ema:
