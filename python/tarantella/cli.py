@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from tarantella.inspection import doctor, explain, status
 from tarantella.launcher import restarts
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line import horovodrun, tnt_run
 from tarantella.launcher.command_line.options import Cleanup, Options, parse
 from tarantella.launcher.show.output import Console

@@ -156,7 +156,10 @@ def read(descriptor: int) -> Record | None:
     table = _read(descriptor, _PAGE, names_used * _NAME_BYTES)
     names = [_text(table[at : at + _NAME_BYTES]) for at in range(0, len(table), _NAME_BYTES)]
     lanes = tuple(_lanes(descriptor, names))
-    return Record(rank, ranks, pid, joined, offset, step, samples, rate, changed, missed, lanes)
+    return Record(
+        rank=rank, ranks=ranks, pid=pid, joined_ns=joined, wall_offset_ns=offset, step=step, samples=samples,
+        samples_per_second=rate, progress_ns=changed, lanes_missed=missed, lanes=lanes,
+    )  # fmt: skip
 
 
 def read_file(path: Path) -> Record | None:
@@ -202,7 +205,8 @@ def _call(entry: tuple[int, ...], names: list[str]) -> Call:
     begin, count, number, duration, call, peer, name = entry
     named = "" if name == 0 else names[name - 1] if name <= len(names) else NAME_LOST
     kind, dtype, op = (_one_of(*pair) for pair in zip((KINDS, DTYPES, OPS), struct.pack("<I", call), strict=False))
-    return Call(number, kind, count, dtype, op, peer, named, begin, None if duration == _OPEN else duration)
+    ended = None if duration == _OPEN else duration
+    return Call(number, kind, count, dtype, op, peer=peer, name=named, begin_ns=begin, duration_us=ended)
 
 
 def _one_of(names: tuple[str, ...], index: int) -> str:

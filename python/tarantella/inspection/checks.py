@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tarantella import _native, settings, versions
 from tarantella.errors import TarantellaError
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.start.mpirun import find_mpirun
 from tarantella.threads import usable_cores
 

@@ -119,8 +119,9 @@ class Model(Surrogate):
         if not isinstance(parallel_strategy, ParallelStrategy):
             raise TypeError(f"parallel_strategy is {parallel_strategy!r}: use a tnt.ParallelStrategy")
         options = Options(
-            gradient_dtype, bucket_hook, fusion_threshold, reproducible, across_ranks, accept_approximate, shard_optimizer,
-            samples,
+            gradient_dtype=gradient_dtype, bucket_hook=bucket_hook, fusion_threshold=fusion_threshold,
+            reproducible=reproducible, across_ranks=across_ranks, accept_approximate=accept_approximate,
+            shard_optimizer=shard_optimizer, samples=samples,
         ).checked()  # fmt: skip
         unwrapped_models.install_checks()
         guard.install()
@@ -217,8 +218,11 @@ class Model(Surrogate):
             UnsupportedError: a metric, loss or training step cannot be computed from the ranks' parts.
         """
         arguments = FitArguments(
-            x, y, batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle, class_weight,
-            sample_weight, initial_epoch, steps_per_epoch, validation_steps, validation_batch_size, validation_freq, loading,
+            x=x, y=y, batch_size=batch_size, epochs=epochs, verbose=verbose, callbacks=callbacks,
+            validation_split=validation_split, validation_data=validation_data, shuffle=shuffle, class_weight=class_weight,
+            sample_weight=sample_weight, initial_epoch=initial_epoch, steps_per_epoch=steps_per_epoch,
+            validation_steps=validation_steps, validation_batch_size=validation_batch_size, validation_freq=validation_freq,
+            loading=loading,
         )  # fmt: skip
         training = Sharing(tnt_distribute_dataset, tnt_micro_batch_size, tnt_batch_size)
         validation = Sharing(tnt_distribute_validation_dataset, tnt_validation_micro_batch_size, tnt_validation_batch_size)

@@ -11,7 +11,7 @@ from functools import partial
 
 from tarantella import settings, variables
 from tarantella.launcher.base.signals import SAVING
-from tarantella.launcher.base.text import describe_cores
+from tarantella.launcher.base.words import describe_cores
 from tarantella.launcher.command_line.hosts import describe as describe_hosts
 from tarantella.launcher.command_line.options import Options
 from tarantella.launcher.show.job_view import describe_launch

@@ -19,9 +19,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tarantella import variables
-from tarantella.launcher.base.errors import UsageError
 from tarantella.launcher.base.signals import ASKING, ENDING, SignalPipe
-from tarantella.launcher.base.text import counted
+from tarantella.launcher.base.words import UsageError, counted
 from tarantella.launcher.command_line.hosts import Host, assign_ranks, host_of, read_hostfile, slots
 from tarantella.launcher.command_line.options import Options
 from tarantella.launcher.launch import launch

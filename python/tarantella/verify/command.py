@@ -11,8 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tarantella.launcher import restarts
-from tarantella.launcher.base.errors import UsageError
-from tarantella.launcher.base.text import counted
+from tarantella.launcher.base.words import UsageError, counted
 from tarantella.launcher.command_line.options import Options
 from tarantella.launcher.show.output import STDERR, STDOUT, Console
 from tarantella.verify.fingerprints import UnreadableRunError, read

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line.arguments import MAX_RANKS, Parser, setting
 from tarantella.launcher.command_line.command import OWN_PYTHON
 from tarantella.launcher.command_line.options import Cleanup, Options, parse, split
@@ -79,7 +79,15 @@ def parse_verify(argv: Sequence[str]) -> VerifyOptions:
     if given.own_folders and after and os.path.exists(after[0]):
         script = [os.path.abspath(after[0]), *after[1:]]
     shards = int(given.reproducible) if given.reproducible else max(SHARDS, 1 << (max(given.ranks) - 1).bit_length())
-    return VerifyOptions(given.ranks, shards, given.json, given.own_folders, given.keep, tuple(words), tuple(script))
+    return VerifyOptions(
+        ranks=given.ranks,
+        shards=shards,
+        json=given.json,
+        own_folders=given.own_folders,
+        keep=given.keep,
+        launcher_words=tuple(words),
+        script=tuple(script),
+    )
 
 
 def _numbers(text: str) -> tuple[int, ...]:

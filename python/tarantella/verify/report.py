@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from tarantella.launcher.base.text import counted
+from tarantella.launcher.base.words import counted
 from tarantella.verify.fingerprints import Fingerprints, Position, first_difference, same_after
 
 COLUMNS = {"weights": "weights", "optimizer": "optimizer state", "logs": "losses and metrics"}

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.verify.fingerprints import Position, first_difference, read
 from tarantella.verify.options import parse_verify
 

@@ -119,10 +119,18 @@ def grouped_allreduce(
 ) -> list[Any]:
     """`allreduce` of each of the tensors; those of one type travel together."""
     given = [t if isinstance(t, tf.IndexedSlices) else tf.convert_to_tensor(adapter.unwrap(t)) for t in tensors]
-    rest = (compression, operation(op, average), prescale_factor, postscale_factor)
+    chosen = operation(op, average)
 
     def reduced(tensor: Any, called: str | None) -> Any:
-        return allreduce(tensor, None, device_dense, device_sparse, *rest, called, process_set)
+        return allreduce(
+            tensor,
+            compression=compression,
+            op=chosen,
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
+            name=called,
+            process_set=process_set,
+        )
 
     result: list[Any] = [None] * len(given)
     for places in _that_can_be_fused(given):
@@ -307,11 +315,9 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[tf.Tensor]:
     """`reducescatter` of each of the tensors."""
-    scales = (prescale_factor, postscale_factor)
-    return [
-        reducescatter(tensor, device_dense, compression, op, name and f"{name}.{i}", process_set, *scales)
-        for i, tensor in enumerate(tensors)
-    ]
+    same = {"compression": compression, "op": op, "process_set": process_set}
+    factors = {"prescale_factor": prescale_factor, "postscale_factor": postscale_factor}
+    return [reducescatter(tensor, name=name and f"{name}.{i}", **same, **factors) for i, tensor in enumerate(tensors)]
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

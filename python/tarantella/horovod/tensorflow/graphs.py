@@ -12,6 +12,11 @@ def in_graph() -> bool:
     return not tf.executing_eagerly() and not tf.compat.v1.get_default_graph().building_function
 
 
+def _executing_eagerly() -> bool:
+    """Whether operations run at once: for scripts that ask `horovod.tensorflow.util`."""
+    return bool(tf.executing_eagerly())
+
+
 def refuse(what: str, instead: str) -> None:
     """Raises UnsupportedError in such a graph.
 

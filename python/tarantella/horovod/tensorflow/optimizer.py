@@ -50,19 +50,25 @@ def DistributedOptimizer(
         TypeError: it is no optimizer of Keras. UnsupportedError: Adasum; several passes of a LossScaleOptimizer of
             legacy Keras, or of an optimizer of TensorFlow 1; in `fit`, a LossScaleOptimizer around this one.
     """
+    choices = Choices(
+        op=op,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         if backward_passes_per_step > 1:
             raise UnsupportedError(
                 "hvd.DistributedOptimizer(backward_passes_per_step=k): not with an optimizer of TensorFlow 1"
             )
-        choices = Choices(op, compression, sparse_as_dense, gradient_predivide_factor, process_set, scale_local_gradients)
         session_optimizer.distribute(optimizer, choices)
         return optimizer
     if not adapter.is_optimizer(optimizer):
         raise TypeError(f"hvd.DistributedOptimizer needs an optimizer of Keras, not {type(optimizer).__name__}")
     if optimizers.is_distributed(optimizer):
         raise ValueError("hvd.DistributedOptimizer: the optimizer reduces gradients already: wrap it once")
-    choices = Choices(op, compression, sparse_as_dense, gradient_predivide_factor, process_set, scale_local_gradients)
     if backward_passes_per_step > 1:
         if not LEGACY:
             _accumulate(optimizer, backward_passes_per_step)

@@ -102,10 +102,15 @@ def DistributedGradientTape(
         op: `Average` or `Sum`.
         scale_local_gradients: whether gradients of local variables are divided by the number of ranks.
     """
-    return _Tape(
-        gradtape,
-        Choices(op, compression, sparse_as_dense, gradient_predivide_factor, process_set, scale_local_gradients),
+    choices = Choices(
+        op=op,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
     )
+    return _Tape(gradtape, choices)
 
 
 def PartialDistributedGradientTape(gradtape: tf.GradientTape, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:

@@ -138,10 +138,24 @@ class DistributedModel:
             if self.options.shard_optimizer and runtime.get_size() > 1:
                 sharding = ShardedOptimizers(self.keras_model, self.shards is not None)
             if self.shards is None:
-                self.hooks = create_hooks(self.keras_model, *self.options[:3], observe, sharding)
+                self.hooks = create_hooks(
+                    self.keras_model,
+                    gradient_dtype=self.options.gradient_dtype,
+                    bucket_hook=self.options.bucket_hook,
+                    fusion_threshold=self.options.fusion_threshold,
+                    observe_gradients=observe,
+                    on_renewal=self.likeness.forget_start,
+                    sharding=sharding,
+                )
             else:
-                threshold = self.options.fusion_threshold
-                self.hooks = ReproducibleHooks(self.keras_model, self.shards, threshold, observe, sharding=sharding)
+                self.hooks = ReproducibleHooks(
+                    self.keras_model,
+                    self.shards,
+                    fusion_threshold=self.options.fusion_threshold,
+                    observe_gradients=observe,
+                    on_renewal=self.likeness.forget_start,
+                    sharding=sharding,
+                )
             self.sharding = sharding
             self.trials = self._new_trials(self.hooks)
         return self.hooks
@@ -168,6 +182,8 @@ class DistributedModel:
         if self.hooks is not None:
             self.hooks.reducers.close()
             self.hooks = self.sharding = None
+            self.likeness.forget_start()
+            self.likeness.end_single_steps(bring_together=False)
         if self.is_plain:
             yield
             return
@@ -254,7 +270,7 @@ class DistributedModel:
         self.build(batch_spec)
         if validation_spec is not None:
             self.build(validation_spec, "test_step")
-        hooks.synchronise_state()
+        self.likeness.end_single_steps(bring_together=self.shards is None)
         hooks.prepare()
         if self.sharding is None:
             refuse_shared_out(model)
@@ -266,7 +282,7 @@ class DistributedModel:
         else:
             accumulation.clear_on_other_ranks(model)
             noise.start_generators_alike(model)
-        hooks.weights_synchronised = True
+        self.likeness.is_started = True
 
     def take_masters_weights(self, call: str) -> None:
         """As `broadcast_weights`, but refuses if that loses what another rank has trained by itself. Collective."""
@@ -275,7 +291,8 @@ class DistributedModel:
 
     def broadcast_weights(self) -> None:
         """Gives all ranks rank 0's weights, which are random if nothing was trained or loaded yet. Collective."""
-        self.open_hooks().synchronise_state()
+        self.open_hooks()
+        self.likeness.end_single_steps(bring_together=self.shards is None)
         weights.broadcast(adapter.weights(self.keras_model))
         self.likeness.note()
 
@@ -288,14 +305,12 @@ class DistributedModel:
     def forget_likeness(self) -> None:
         """This rank's weights were changed: the ranks start alike again before the next step."""
         self.likeness.forget()
-        if self.hooks is not None:
-            self.hooks.weights_synchronised = False
+        self.likeness.forget_start()
 
     def write(self, method: str, filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool) -> None:
         """Writes a file of the model, by `files.write`. Collective. method: of `tnt.Model`, which does that."""
         collectives.meet(f"tnt.Model.{method}")
-        if self.hooks is not None:
-            self.hooks.synchronise_state()
+        self.likeness.end_single_steps(bring_together=self.shards is None)
         self.likeness.check_file()
         check_all()
         alone = nullcontext() if self.sharding is None or on_all_ranks else self.sharding.served()

@@ -86,10 +86,10 @@ class FitArguments:
             self.x,
             self.y,
             self.sample_weight,
-            self.batch_size,
-            self.steps_per_epoch,
-            self.shuffle,
-            self.class_weight,
+            batch_size=self.batch_size,
+            steps=self.steps_per_epoch,
+            shuffle=self.shuffle,
+            class_weight=self.class_weight,
             model=model,
             epochs=self.epochs - self.initial_epoch,
             **self.loading,
@@ -101,7 +101,8 @@ class FitArguments:
         given = self.validation_data if isinstance(self.validation_data, (tuple, list)) else (self.validation_data,)
         x, y, sample_weight = (*given, None, None)[:3]
         batch_size = self.validation_batch_size or self.batch_size
-        return GlobalBatches("validation data", x, y, sample_weight, batch_size, self.validation_steps, **self.loading)
+        options = {"batch_size": batch_size, "steps": self.validation_steps, **self.loading}
+        return GlobalBatches("validation data", x, y, sample_weight, **options)
 
     def keywords_for(self, training: tf.data.Dataset, steps: int | None, **changed: Any) -> dict[str, Any]:
         """The arguments of Keras' `fit` for a training on a dataset of batches that were made of all the data arguments."""
@@ -209,7 +210,16 @@ def _fit_on_all_ranks(
         validate = own_methods.Validation(model, given, size, validation, sharing_validation, first_batches)
         validation_parts = validate.parts = first_batches.dataset(validation_parts, ["test_step"], distribute_validation)
     with hooks.validating(validate):
-        done = _run(model, arguments, session, others, first_batches, batches, training, validation_parts)
+        done = _run(
+            model,
+            arguments,
+            session,
+            callbacks=others,
+            first_batches=first_batches,
+            batches=batches,
+            training=training,
+            validation=validation_parts,
+        )
     if hooks.holds_all_weights:
         model.likeness.note()
     return done
@@ -230,7 +240,8 @@ def _run(
     model: DistributedModel,
     arguments: FitArguments,
     session: NullSession,
-    others: Sequence[Any],
+    *,
+    callbacks: Sequence[Any],
     first_batches: FirstBatches,
     batches: GlobalBatches,
     training: tf.data.Dataset,
@@ -244,7 +255,7 @@ def _run(
     first = [checks, *model.served_callbacks(recording)]
     if hooks.autotune is not None and not hooks.autotune.finished:
         first.append(hooks.autotune)
-    callbacks = placement.for_fit(others, hooks, first)
+    callbacks = placement.for_fit(callbacks, hooks, first)
     callbacks = session.callbacks_for_keras(callbacks, verbose, adapter.EpochNotifier(batches.source))
     callbacks = [first_batches, *callbacks]
     keywords = arguments.keywords_for(training, batches.steps, verbose=verbose, callbacks=callbacks, validation_data=validation)

@@ -27,14 +27,13 @@ def train_on_batch(
     part = _part(adapter.batch_of(x, y, sample_weight, class_weight), model.division)
     hooks = model.open_hooks()
     hooks.set_distributed(True)
-    first = not hooks.weights_synchronised
+    first = not model.likeness.is_started
     if first:
         collectives.meet("tnt.Model.train_on_batch")
         model.require_same(always=True)
         model.start_alike(_step_spec(part))
     _look_at(model, part, "train_step")
-    hooks.has_local_state = True
-    model.likeness.forget()
+    model.likeness.begin_single_step()
     keras_train_on_batch = keras_method(model.keras_model, "train_on_batch")
     recorded = fingerprint.recorded_step(model.keras_model, hooks.reducers.bucket_of, model.view)
     with collectives.explained("tnt.Model.train_on_batch"), model.running(), hooks.single_batch(), recorded:

@@ -87,9 +87,17 @@ class PipelinedModel(DistributedModel):
                 raise UnsupportedError("a pipeline and jit_compile=True cannot go together: compile with jit_compile=False")
             cut = self.cut
             assert self._holdings is not None  # they are made with the cut
-            ways = self._pipeline.reproducible, bool(self.options.shard_optimizer)
             self._early_trials = None
-            self.hooks = PipelineHooks(model, cut, self._schedule, self._replicas, self._holdings, *ways)
+            self.hooks = PipelineHooks(
+                model,
+                cut,
+                self._schedule,
+                self._replicas,
+                self._holdings,
+                in_tree=self._pipeline.reproducible,
+                shard_optimizer=bool(self.options.shard_optimizer),
+                on_renewal=self.likeness.forget_start,
+            )
         return self.hooks
 
     @property
@@ -182,7 +190,7 @@ class PipelinedModel(DistributedModel):
         if validation_spec is not None:
             self.build(validation_spec, "test_step")
         self.broadcast_weights()
-        self.open_hooks().weights_synchronised = True
+        self.likeness.is_started = True
 
     def broadcast_weights(self) -> None:
         """Gives all ranks rank 0's weights and random seeds, if no rank has given up those of others yet. Collective."""

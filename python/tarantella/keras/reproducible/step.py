@@ -46,8 +46,7 @@ class ReproducibleHooks(StepHooks):
 
     Args:
         observe_gradients: is given the reduced gradients and their variables, as the optimizer gets them.
-        division: of each batch; None: each rank takes some of the shards.
-        sharding: spreads the state of the model's optimizers over ranks, if it is given.
+        on_renewal, sharding: as `StepHooks` takes them.
     """
 
     reproducible = True  # so an optimizer accumulates reduced gradients: sums over steps, then ranks, would be another tree
@@ -59,22 +58,20 @@ class ReproducibleHooks(StepHooks):
         self,
         model: Any,
         shards: int,
+        *,
         fusion_threshold: float | None,
         observe_gradients: Callable[[list[Any], list[Any]], None],
-        division: split.Division | None = None,
+        on_renewal: Callable[[], None],
         sharding: Sharding | None = None,
     ) -> None:
-        options.check_model(model, shards, runtime.get_size() if division is None else 1)
-        self._division = division or split.Division.among(runtime.get_size(), runtime.get_rank(), shards)
+        options.check_model(model, shards, runtime.get_size())
+        self._division = split.Division.among(runtime.get_size(), runtime.get_rank(), shards)
         adapter.add_seed_generators(model)
-        reducers = ReducerRegistry(optimizer_names(model), WIRE_OWN, None, fusion_threshold, tree=True)
-        step = ShardedStep()
+        reducers, step = tree_reducers(model, fusion_threshold), ShardedStep()
         owners_of = None if sharding is None else sharding.owners_of
-        shard_lengths = (
-            ShardedGradients(model, reducers, step, observe_gradients, owners_of),
-            ShardedMetrics(model, reducers, step),
-        )
-        super().__init__(model, reducers, step, *shard_lengths, sharding)
+        gradients = ShardedGradients(model, reducers, step, observe_gradients, owners_of)
+        metrics = ShardedMetrics(model, reducers, step)
+        super().__init__(model, reducers, step, gradients, metrics, on_renewal=on_renewal, sharding=sharding)
         self._lengths_of_batch = ShardedLengths()
         self._needs_lengths = False  # whether a layer asked for a length that only all shards together tell
         self._needs_divisors = False  # whether a loss asked for such a number
@@ -256,6 +253,11 @@ class ReproducibleHooks(StepHooks):
                 f"reproducible: the training step uses {adapter.path(late[0])} after its optimizer step, which waits for all "
                 "shards: do what needs new weights in a callback, in on_train_batch_end"
             )
+
+
+def tree_reducers(model: Any, fusion_threshold: float | None = None) -> ReducerRegistry:
+    """The reducers of a model, whose sums over ranks are the upper levels of the tree over shards."""
+    return ReducerRegistry(optimizer_names(model), WIRE_OWN, None, fusion_threshold, tree=True)
 
 
 def _traced_once(compute: Callable[[Any, split.Share], Any]) -> Callable[[Any, split.Share], Any]:

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from tarantella import _native, variables
 from tarantella.errors import InvalidArgumentError
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 
 MAX_RANKS = 512
 """Of one machine, whose ranks share memory (src/comm/shm/world.hpp)."""

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 
 EXAMPLE = "tarantella -n 4 -- train.py"
 MODULE_EXAMPLE = "tarantella -n 4 -- -m package.train"

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tarantella.launcher.base.errors import UsageError
-from tarantella.launcher.base.text import counted
+from tarantella.launcher.base.words import UsageError, counted
 
 HOST = re.compile(r"(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*)(:(?P<count>[0-9]{1,6}))?")
 SLOTS = re.compile(r"slots=(?P<count>[0-9]{1,6})")

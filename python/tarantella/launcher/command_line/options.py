@@ -16,8 +16,7 @@ from pathlib import Path
 
 from tarantella import settings
 from tarantella.errors import InvalidArgumentError
-from tarantella.launcher.base.errors import UsageError
-from tarantella.launcher.base.text import counted
+from tarantella.launcher.base.words import UsageError, counted
 from tarantella.launcher.command_line.arguments import COMMANDS, HABITS, MAX_JOB_RANKS, MAX_RANKS, launcher_parser
 from tarantella.launcher.command_line.command import EXAMPLE, MODULE_EXAMPLE, Command, parse_command
 from tarantella.launcher.command_line.devices import HIDING, visible_gpus

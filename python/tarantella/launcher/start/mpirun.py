@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line.hosts import Host, slots
 from tarantella.launcher.command_line.options import Cleanup, Options
 from tarantella.launcher.start.own_program import own_program

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line.options import Options, Pin
 
 SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261, "s390x": 269}

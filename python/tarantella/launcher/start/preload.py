@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tarantella import tensorflow_import
-from tarantella.launcher.base.errors import UsageError
 from tarantella.launcher.base.mark import own_mark
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.start.forked import open_descriptors
 from tarantella.launcher.start.main_program import search_for
 from tarantella.launcher.start.own_program import own_program

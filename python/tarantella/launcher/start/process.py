@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tarantella import reporting, variables
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line.command import file_of
 from tarantella.launcher.show.flight_memory import FlightMemory
 from tarantella.launcher.show.shown_output import shown_output

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tarantella.launcher.base.mark import is_left_over, mark_of, running, state
-from tarantella.launcher.base.text import counted
+from tarantella.launcher.base.words import counted
 from tarantella.launcher.show.output import Console
 from tarantella.variables import JOB
 

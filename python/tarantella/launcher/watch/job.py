@@ -15,7 +15,7 @@ from functools import partial
 
 from tarantella import variables
 from tarantella.launcher.base.signals import ASKING, SAVING, SignalPipe
-from tarantella.launcher.base.text import counted
+from tarantella.launcher.base.words import counted
 from tarantella.launcher.command_line.options import Options
 from tarantella.launcher.show.job_view import JobView
 from tarantella.launcher.show.output import STDERR, STDOUT, Console, Stream

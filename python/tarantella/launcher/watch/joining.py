@@ -18,7 +18,7 @@ from tarantella.first_gradient import NOTICE as TRAINS
 from tarantella.installation import page
 from tarantella.launcher.base import mark
 from tarantella.launcher.base.local_server import CREDENTIALS
-from tarantella.launcher.base.text import counted
+from tarantella.launcher.base.words import counted
 
 CPU_SECONDS = 60.0
 """So much a rank may compute before the launcher says that none has joined: imports and the preparation of data take some."""

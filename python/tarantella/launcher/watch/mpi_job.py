@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from tarantella.launcher.base.signals import ASKING, SignalPipe
-from tarantella.launcher.base.text import counted
+from tarantella.launcher.base.words import counted
 from tarantella.launcher.show.output import STDERR, STDOUT, Console, Stream
 from tarantella.launcher.show.shown_output import ends_like
 from tarantella.launcher.show.status_socket import StatusSocket

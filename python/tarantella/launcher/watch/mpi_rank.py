@@ -15,8 +15,8 @@ from pathlib import Path
 from tarantella import variables
 from tarantella.environment import local_rank
 from tarantella.launcher.base import mark
-from tarantella.launcher.base.errors import UsageError
 from tarantella.launcher.base.signals import SAVING, survive_asking
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line.options import Options, Pin
 from tarantella.launcher.show.output import Console
 from tarantella.launcher.start.environment import TRACKERS_OFF, Rendezvous

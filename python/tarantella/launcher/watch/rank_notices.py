@@ -10,7 +10,7 @@ import re
 import time
 from collections.abc import Iterable
 
-from tarantella.launcher.base.text import counted
+from tarantella.launcher.base.words import counted
 from tarantella.launcher.show.output import STDERR
 
 _MARK = b"\x1e"

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from tarantella.launcher.base import mark
 from tarantella.launcher.base.signals import ASKING, ENDING, SignalPipe, survive_asking
-from tarantella.launcher.base.text import counted
+from tarantella.launcher.base.words import counted
 from tarantella.launcher.show.output import Console
 from tarantella.launcher.start.process import ExitStatus, end_with_parent
 from tarantella.variables import LAUNCHER

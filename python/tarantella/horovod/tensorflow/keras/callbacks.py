@@ -142,7 +142,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
             size = runtime.get_size()
             return 1.0 / size * (epoch * (size - 1) / warmup_epochs + 1)
 
-        super().__init__(initial_lr, multiplier, 0, int(warmup_epochs), False, momentum_correction, steps_per_epoch)
+        super().__init__(initial_lr, multiplier, end_epoch=int(warmup_epochs), staircase=False, steps_per_epoch=steps_per_epoch)
         self.verbose = verbose
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

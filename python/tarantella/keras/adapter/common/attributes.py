@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tarantella.keras.adapter.common.slots import is_slot
+from tarantella.keras.adapter.common.optimizers import is_slot
 from tarantella.keras.adapter.front_end import LEGACY
 
 if LEGACY:

@@ -183,6 +183,11 @@ def set_mask(tensor: Any, mask: Any) -> None:
     tensor._keras_mask = mask
 
 
+def compile_arguments(model: Any) -> dict[str, Any]:
+    """The arguments of `compile` as they were given, by name; the public `get_compile_config` fails at objects of others."""
+    return dict(getattr(getattr(model, "_compile_config", None), "config", {}))
+
+
 def batch_statistics() -> str:
     """The name of the method by which a BatchNormalization computes mean and variance of a batch.
 

@@ -22,11 +22,6 @@ def is_compiled(model: Any) -> bool:
     return bool(model._is_compiled)
 
 
-def compile_arguments(model: Any) -> dict[str, Any]:
-    """The arguments of `compile` as they were given, by name; the public `get_compile_config` fails at objects of others."""
-    return dict(getattr(getattr(model, "_compile_config", None), "config", {}))
-
-
 # for each step, the loss containers of `compile` whose models have been built since
 _built: dict[str, weakref.WeakSet[Any]] = {"train_step": weakref.WeakSet(), "test_step": weakref.WeakSet()}
 
@@ -129,3 +124,7 @@ def copying_functions() -> list[tuple[ModuleType, str, str]]:
 def layers_to_compile(model: Any) -> list[Any]:
     """No layer: XLA stays off on several ranks."""
     return []
+
+
+def accept_old_spellings() -> None:
+    """Nothing to do: legacy Keras takes what scripts write that were made for it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +10,7 @@ import tensorflow as tf
 from keras.src.backend import Variable  # before Keras 3.7 the public one is a subclass, which layers' weights are not
 
 from tarantella.keras.adapter.common import building
-from tarantella.keras.adapter.common.optimizers import held_optimizers
-from tarantella.keras.adapter.common.slots import is_slot
+from tarantella.keras.adapter.common.optimizers import held_optimizers, is_slot
 from tarantella.keras.adapter.front_end import keras
 
 if TYPE_CHECKING:
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 def is_compiled(model: Any) -> bool:
     """Whether the model knows its loss and its optimizer."""
     return bool(model.compiled)
-
-
-def compile_arguments(model: Any) -> dict[str, Any]:
-    """The arguments of `compile` as they were given, by name; the public `get_compile_config` fails at objects of others."""
-    return dict(getattr(getattr(model, "_compile_config", None), "config", {}))
 
 
 def build(model: Any, batch_spec: Any, step: str = "train_step") -> None:
@@ -197,3 +192,26 @@ def copying_functions() -> list[tuple[ModuleType, str, str]]:
         (saving_api, "load_model", "loaded from a file"),
         (saving_api.saving_lib, "load_model", "loaded from a file"),
     ]
+
+
+# ------------------------------------------------------------------------------------------------ old spellings
+
+
+class _Variables(list[Any]):
+    def __call__(self) -> list[Any]:
+        return self
+
+
+@functools.cache
+def accept_old_spellings() -> None:
+    """Lets scripts write what legacy Keras takes: ``optimizer.variables()``, ``optimizer.lr``, and an option of `compile`."""
+    variables, compile_model = keras.optimizers.Optimizer.variables.fget, keras.Model.compile
+    owner = next(cls for cls in keras.Model.__mro__ if "compile" in vars(cls))  # in Model it would count as a user's
+
+    def compile(self: Any, *args: Any, experimental_run_tf_function: Any = None, **kwargs: Any) -> Any:
+        return compile_model(self, *args, **kwargs)
+
+    keras.optimizers.Optimizer.variables = property(lambda self: _Variables(variables(self)))
+    if not hasattr(keras.optimizers.Optimizer, "lr"):
+        keras.optimizers.Optimizer.lr = keras.optimizers.Optimizer.learning_rate
+    owner.compile = functools.wraps(compile_model)(compile)

@@ -16,7 +16,7 @@ from keras.src.utils.tracking import DotNotTrackScope
 
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
-from tarantella.keras.adapter.common.slots import is_slot
+from tarantella.keras.adapter.common.optimizers import is_slot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
