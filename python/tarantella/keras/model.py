@@ -383,11 +383,6 @@ class Model(Surrogate):
         self._tnt.forget_likeness()
         self.model.set_weights(weights)
 
-    @property
-    def dist_optimizer(self) -> Any:
-        """The optimizer that the model was compiled with, under its old name."""
-        return adapter.optimizer_of(self.model)
-
     @classmethod
     def from_config(cls, config: Any, **kwargs: Any) -> Any:
         """Makes a `tnt.Model` from the result of a functional or Sequential model's `get_config`.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _ATTRIBUTES_OF_PREDECESSOR: dict[str, Callable[[Any], Any]] = {
     "barrier": lambda model: Barrier(),
     "compiled": adapter.is_compiled,  # Keras 3 has it, legacy Keras has not
+    "dist_optimizer": adapter.optimizer_of,
     "group": lambda model: Group(),
     "rank": lambda model: runtime.get_rank(),
 }
