@@ -88,7 +88,7 @@ class _Reducers(LoopReducers):
         super()._keep(key, reducer, variables)
         joining.number(reducer)
 
-    def before_step(self, reducer: Reducer | SparseReducer, variables: Sequence[Any], grads: Sequence[Any]) -> None:
+    def _before_step(self, reducer: Reducer | SparseReducer, variables: Sequence[Any], grads: Sequence[Any]) -> None:
         joining.announce(reducer, variables, grads)
 
 
@@ -137,7 +137,7 @@ class HorovodReduction(LoopReduction):
         if runtime.get_size() == 1:
             return [scaled(gradient, self._choices.factor()) for gradient in grads]
         reducers = _reducers(self._choices.compression.wire_dtype())
-        return gradients.reduce(grads, variables, weight, reducers, keeps_rows=adapter.repeated_rows_matter())
+        return reducers.sum_gradients(grads, variables, weight, keeps_rows=adapter.repeated_rows_matter())
 
     def _reduced_in_part(self, grads: Sequence[Any], weight: Any) -> list[Any]:
         """In one piece for each type: buckets, which overlap with backward, are for all ranks."""

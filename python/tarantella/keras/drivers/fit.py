@@ -118,7 +118,15 @@ def fit(model: DistributedModel, arguments: FitArguments, training: Sharing, val
         training, validation: how ranks share these data.
     """
     with reporting.step_of_failure(lambda: _steps_done(model)):
-        return _fit(model, arguments, training, validation)
+        model.refuse_unsupported(arguments.callbacks)
+        arguments = arguments.with_micro_batches(training, validation)
+        settings = checkpoint.find(adapter.callback_list(arguments.callbacks))
+        if settings is not None or not model.is_plain:
+            model.require_compiled("fit")
+        if model.is_plain:
+            return _fit_on_one_rank(model.keras_model, arguments, settings)
+        _meet(arguments, settings)
+        return _fit_on_all_ranks(model, arguments.with_validation_split(), settings, training, validation)
 
 
 def _steps_done(model: DistributedModel) -> int | None:
@@ -126,21 +134,12 @@ def _steps_done(model: DistributedModel) -> int | None:
     return None if optimizer is None else int(optimizer.iterations)
 
 
-def _fit(model: DistributedModel, arguments: FitArguments, training: Sharing, validation: Sharing) -> Any:
-    model.refuse_unsupported(arguments.callbacks)
-    arguments = arguments.with_micro_batches(training, validation)
-    settings = checkpoint.find(adapter.callback_list(arguments.callbacks))
-    if settings is not None or not model.is_plain:
-        model.require_compiled("fit")
-    if not model.is_plain:
-        _meet(arguments, settings)
-        return _fit_on_all_ranks(model, arguments.with_validation_split(), settings, training, validation)
-    keras_model = model.keras_model
-    arguments = replace(arguments, callbacks=fingerprint.with_callbacks(arguments.callbacks, keras_model))
+def _fit_on_one_rank(model: Any, arguments: FitArguments, settings: Checkpoint | None) -> Any:
+    arguments = replace(arguments, callbacks=fingerprint.with_callbacks(arguments.callbacks, model))
     with unwrapped_models.internal_call():
         if settings is None:
-            return keras_method(keras_model, "fit")(**arguments.keywords())
-        return _fit_with_checkpoints(keras_model, arguments.with_validation_split(), settings)
+            return keras_method(model, "fit")(**arguments.keywords())
+        return _fit_with_checkpoints(model, arguments.with_validation_split(), settings)
 
 
 def _fit_with_checkpoints(model: Any, arguments: FitArguments, settings: Checkpoint) -> Any:

@@ -69,7 +69,7 @@ class LoopReduction:
         """The sum over ranks of each rank's ``weight * gradient``."""
         weight = self.weight() if weight is None else weight
         if runtime.get_size() > 1:
-            return gradients.reduce(grads, variables, weight, reducers(), keeps_rows=adapter.repeated_rows_matter())
+            return reducers().sum_gradients(grads, variables, weight, keeps_rows=adapter.repeated_rows_matter())
         if self._given is None and self._samples is None:
             return grads
         return [None if g is None else _weighted(g, weight) for g in grads]

@@ -1,33 +1,19 @@
-"""The sum of all ranks' gradients: dense ones in buckets, sparse ones by rows if that moves fewer bytes."""
+"""Gradients as they are before and after the sum over ranks: their shapes, weights, ranges, and places in structures."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
 from tarantella.keras import adapter
-from tarantella.keras.reduction import sparse
-from tarantella.keras.reduction.reducer import Reducer, Spec
+from tarantella.keras.reduction.reducer import Spec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 _LARGEST_FLOAT16 = 65520.0  # what is not below this is rounded to infinity
-
-
-class Reducers(Protocol):
-    """The reducers of a model or of a training loop. Each is made, collectively, when it is asked for the first time."""
-
-    def gradient_reducer(self, variables: Sequence[Any], grads: Sequence[Any], owners: Sequence[int] = ()) -> Reducer:
-        """The reducer of these variables' gradients; its plan follows the order in which the first graph makes them."""
-
-    def sparse_reducer(self, variables: Sequence[Any], keeps_rows: bool = False) -> sparse.SparseReducer:
-        """The reducer of these variables' gradients, which are sparse."""
-
-    def before_step(self, reducer: Reducer | sparse.SparseReducer, variables: Sequence[Any], grads: Sequence[Any]) -> None:
-        """Called before each step of one of them is added to a graph, or made eagerly."""
 
 
 def specs(variables: Sequence[Any], label: Callable[[Any], str] = adapter.path) -> list[Spec]:
@@ -68,41 +54,6 @@ def _was_float16(gradient: tf.Tensor) -> bool:
     while operation.type in ("Mul", "RealDiv", "Identity"):
         operation = operation.inputs[0].op
     return bool(operation.type == "Cast" and operation.inputs[0].dtype == tf.float16)
-
-
-def reduce(
-    grads: Sequence[Any],
-    variables: Sequence[Any],
-    weight: Any,
-    reducers: Reducers,
-    owners: Sequence[int] = (),
-    keeps_rows: bool = False,
-) -> list[Any]:
-    """The sum over ranks of ``weight * gradient``. A variable without a gradient keeps none.
-
-    Args:
-        owners: for each variable, the rank that needs the sum; the results of dense gradients on the other ranks are undefined.
-        keeps_rows: the rows of sparse gradients of all ranks are not added up, but follow one another.
-    """
-    pairs = list(zip(grads, variables, strict=True))
-    by_rows = [i for i, pair in enumerate(pairs) if sparse.is_reduced_by_rows(*pair, keeps_rows)]
-    whole = [i for i in range(len(variables)) if i not in by_rows]
-    result: list[Any] = [None] * len(variables)
-    if whole:
-        needed_by = [owners[i] for i in whole] if owners else ()
-        own, whole_variables = [grads[i] for i in whole], [variables[i] for i in whole]
-        reducer = reducers.gradient_reducer(whole_variables, own, needed_by)
-        reducers.before_step(reducer, whole_variables, own)
-        reduced = reducer.reduce([dense(grads[i], variables[i]) for i in whole], weight)
-        for i, tensor in zip(whole, reduced, strict=True):
-            result[i] = None if grads[i] is None else tensor
-    if by_rows:
-        tables = [variables[i] for i in by_rows]
-        by_row_reducer = reducers.sparse_reducer(tables, keeps_rows)
-        reducers.before_step(by_row_reducer, tables, [grads[i] for i in by_rows])
-        for place, i in enumerate(by_rows):
-            result[i] = by_row_reducer.reduce(place, grads[i], weight)
-    return result
 
 
 def flatten_up_to(sources: Any, grads: Any) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from tarantella import runtime, settings
 from tarantella.keras import adapter
-from tarantella.keras.reduction import gradient_order, gradients, statistics
+from tarantella.keras.reduction import gradient_order, gradients, sparse, statistics
 from tarantella.keras.reduction.reducer import WIRE_DEFAULT, Reducer, Spec
 from tarantella.keras.reduction.sparse import SparseReducer
 
@@ -83,7 +83,7 @@ class ReducerRegistry:
     def _before_making(self, variables: Sequence[Any]) -> None:
         """Called before a reducer of these variables' gradients is made, which is collective."""
 
-    def before_step(self, reducer: Reducer | SparseReducer, variables: Sequence[Any], grads: Sequence[Any]) -> None:
+    def _before_step(self, reducer: Reducer | SparseReducer, variables: Sequence[Any], grads: Sequence[Any]) -> None:
         """Called before each step of a reducer of gradients is added to a graph, or made eagerly."""
 
     def label(self, variable: Any) -> str:
@@ -103,6 +103,42 @@ class ReducerRegistry:
         self._reducers.clear()
 
     # ----------------------------------------------------------------------------------------------- gradients
+
+    def sum_gradients(
+        self,
+        grads: Sequence[Any],
+        variables: Sequence[Any],
+        weight: Any,
+        *,
+        owners: Sequence[int] = (),
+        keeps_rows: bool = False,
+    ) -> list[Any]:
+        """The sum over ranks of ``weight * gradient``: dense ones in buckets, sparse ones by rows if that moves fewer bytes.
+
+        A variable without a gradient keeps none.
+
+        Args:
+            owners: for each variable, the rank that needs the sum; the results of dense ones on the other ranks are undefined.
+            keeps_rows: the rows of sparse gradients of all ranks are not added up, but follow one another.
+        """
+        pairs = list(zip(grads, variables, strict=True))
+        by_rows = [i for i, pair in enumerate(pairs) if sparse.is_reduced_by_rows(*pair, keeps_rows)]
+        whole = [i for i in range(len(variables)) if i not in by_rows]
+        result: list[Any] = [None] * len(variables)
+        if whole:
+            own, whole_variables = [grads[i] for i in whole], [variables[i] for i in whole]
+            reducer = self.gradient_reducer(whole_variables, own, [owners[i] for i in whole] if owners else ())
+            self._before_step(reducer, whole_variables, own)
+            reduced = reducer.reduce([gradients.dense(grads[i], variables[i]) for i in whole], weight)
+            for i, tensor in zip(whole, reduced, strict=True):
+                result[i] = None if grads[i] is None else tensor
+        if by_rows:
+            tables = [variables[i] for i in by_rows]
+            by_row_reducer = self.sparse_reducer(tables, keeps_rows)
+            self._before_step(by_row_reducer, tables, [grads[i] for i in by_rows])
+            for place, i in enumerate(by_rows):
+                result[i] = by_row_reducer.reduce(place, grads[i], weight)
+        return result
 
     def prepare(self, variables: Sequence[Any], owners: Sequence[int] = ()) -> None:
         """Makes a provisional reducer of gradients if there is none: ranks whose models differ are found here. Collective."""

@@ -53,7 +53,8 @@ class GradientReduction:
         if not kinds.reduced_at_tape or kinds.noise_in_gradients:
             weight = self.weight() if weight is None else weight
             owners = self.owners_of(variables)
-            reduced = gradients.reduce(grads, variables, weight, self._reducers, owners, self._keeps_rows())
+            keeps_rows = self._keeps_rows()
+            reduced = self._reducers.sum_gradients(grads, variables, weight, owners=owners, keeps_rows=keeps_rows)
         self._observe(reduced, variables)
         return reduced
 
@@ -65,7 +66,7 @@ class GradientReduction:
 
     def _reduced_at_tape(self, grads: list[Any], variables: list[Any]) -> list[Any]:
         """The step may compute with each row of a sparse gradient, as a norm does."""
-        return gradients.reduce(grads, variables, self.weight(), self._reducers, keeps_rows=True)
+        return self._reducers.sum_gradients(grads, variables, self.weight(), keeps_rows=True)
 
     def _keeps_rows(self) -> bool:
         """Whether an optimizer of the model computes with each row of a sparse gradient, as often as it occurs in the batch."""
