@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from tarantella import environment, mpi, settings
 from tarantella.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 logger = logging.getLogger("TNT_LIB")
 

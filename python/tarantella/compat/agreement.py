@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tarantella.collectives.group import Group
 from tarantella.collectives.started import all_gather
 from tarantella.errors import MismatchError
-
-if TYPE_CHECKING:
-    from tarantella.collectives.group import Group
 
 
 def gather_texts(group: Group, text: str) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from tarantella import reduction
 from tarantella.collectives import started
@@ -15,11 +17,6 @@ from tarantella.collectives.started import Started
 from tarantella.collectives.wire import wire_format
 from tarantella.compat.agreement import require_same_lines
 from tarantella.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import ArrayLike, NDArray
 
 
 class ReductionOp(enum.Enum):

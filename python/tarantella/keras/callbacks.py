@@ -6,7 +6,8 @@ Keras' own callbacks and a user's work without them: `fit` knows on which ranks 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable as Function
+from typing import Any
 
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
@@ -15,9 +16,6 @@ from tarantella.keras.callback_placement import placement
 from tarantella.keras.checkpoint.callback import Checkpoint
 from tarantella.keras.reduction import statistics
 from tarantella.strategy import ParallelStrategy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable as Function
 
 __all__ = ["Callback", "Checkpoint", "TimeHistory"]
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
 from tarantella.keras.adapter.tensorflow import enclosing_function
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
 _open: Counter[str] = Counter()  # how many contexts of each kind are open
 _weight: Callable[[], tf.Tensor] | None = None

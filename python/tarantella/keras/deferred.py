@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -18,9 +19,6 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.adapter.front_end import LEGACY
 from tarantella.keras.step.patch import Patch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _INITIALIZER = "_tnt_initializer"
 _was_used = False  # whether there may be deferred weights: a model that is not compiled yet may refuse to list its variables

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tarantella import collectives, runtime
 from tarantella.keras import adapter, deferred, files
@@ -20,16 +21,12 @@ from tarantella.keras.loops import guard
 from tarantella.keras.pipeline.methods import PipelineMethods
 from tarantella.keras.pipeline.options import PipelineArguments
 from tarantella.keras.pipeline.pipelined_model import PipelinedModel
+from tarantella.keras.reduction.bucket_hook import PackedBucket
 from tarantella.keras.reduction.plan import Plan
 from tarantella.keras.reproducible import fingerprint
 from tarantella.keras.step import keras_methods, unwrapped_models
 from tarantella.keras.surrogate import Surrogate
 from tarantella.strategy import ParallelStrategy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tarantella.keras.reduction.bucket_hook import PackedBucket
 
 
 class Model(Surrogate):

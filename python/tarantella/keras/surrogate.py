@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from tarantella import runtime
 from tarantella.collectives.group import Group
 from tarantella.compat.operations import Barrier
 from tarantella.keras import adapter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tarantella.keras.drivers.distributed_model import DistributedModel
+from tarantella.keras.drivers.distributed_model import DistributedModel
 
 _ATTRIBUTES_OF_PREDECESSOR: dict[str, Callable[[Any], Any]] = {
     "barrier": lambda model: Barrier(),

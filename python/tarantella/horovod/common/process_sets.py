@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tarantella import runtime
 from tarantella.collectives.group import Group
 from tarantella.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class ProcessSet:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import enum
 import zlib
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -21,9 +22,6 @@ from tarantella.horovod.tensorflow.negotiation import eager
 from tarantella.horovod.tensorflow.scaling import scaled, scaled_rows, wide_type
 from tarantella.keras import adapter
 from tarantella.keras.reduction import collectives, graph_order, rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 class ReduceOp(enum.IntEnum):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -17,13 +18,9 @@ from tarantella.horovod.tensorflow.scaling import scaled
 from tarantella.keras import adapter
 from tarantella.keras.loops.reducers import LoopReducers, LoopReduction
 from tarantella.keras.reduction import gradients
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tarantella.keras.reduction.reducer import Reducer
-    from tarantella.keras.reduction.registry import ReducerKey
-    from tarantella.keras.reduction.sparse import SparseReducer
+from tarantella.keras.reduction.reducer import Reducer
+from tarantella.keras.reduction.registry import ReducerKey
+from tarantella.keras.reduction.sparse import SparseReducer
 
 
 @dataclass

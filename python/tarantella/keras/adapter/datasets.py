@@ -7,13 +7,11 @@ one is missing, the functions raise AttributeError, and their callers do without
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 BATCHES = ("BatchDataset", "ParallelBatchDataset", "PaddedBatchDataset")
 PLAIN_BATCHES = ("BatchDataset", "ParallelBatchDataset")

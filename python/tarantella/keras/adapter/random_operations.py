@@ -12,13 +12,11 @@ import functools
 import inspect
 import re
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 class Seeds(enum.Enum):

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tarantella import collectives, runtime
 from tarantella.errors import MismatchError, TarantellaError
@@ -21,12 +23,6 @@ from tarantella.keras.adapter import keras
 from tarantella.keras.reduction import weights
 from tarantella.keras.reproducible.shard_state import random_states
 from tarantella.keras.step import accumulation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
-
-    from numpy.typing import NDArray
 
 BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end")
 TEST_BATCH_HOOKS = ("on_test_batch_begin", "on_test_batch_end")

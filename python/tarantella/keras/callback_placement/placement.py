@@ -10,9 +10,10 @@ import contextlib
 import functools
 import io
 import os
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella import collectives, runtime
 from tarantella.errors import UnsupportedError
@@ -21,14 +22,9 @@ from tarantella.keras.adapter import keras
 from tarantella.keras.callback_placement import model_files
 from tarantella.keras.callback_placement.agreement import BATCH_HOOKS, HOOKS, AfterCallbacks, Agreement, BeforeCallbacks
 from tarantella.keras.reduction.reducer import check_all
+from tarantella.keras.step.hooks import StepHooks
 from tarantella.keras.step.patch import Patch
 from tarantella.settings import on_all_ranks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from tarantella.keras.step.hooks import StepHooks
 
 ON_ALL_RANKS = "_tnt_run_on_all_ranks"  # attribute of the classes that `Callback` makes
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from tarantella.errors import InvalidArgumentError
 from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
 from tarantella.keras.callback_placement import placement
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]

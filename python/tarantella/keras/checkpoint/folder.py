@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella.keras.checkpoint import format as file_format
 from tarantella.keras.checkpoint import parts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _COMPLETE = re.compile(r"fit(\d+)-step(\d+)\.npz")
 _PARTS = re.compile(r"fit\d+-step\d+\.[0-9a-f]{8}")

@@ -16,18 +16,15 @@ import math
 import os
 import uuid
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tarantella.errors import InvalidArgumentError
 from tarantella.keras import files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
 
 VERSION = 2  # 1: without parts
 

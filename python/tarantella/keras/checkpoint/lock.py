@@ -11,15 +11,12 @@ import json
 import os
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tarantella.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NAME = ".tarantella-lock"
 WAIT = 5.0

@@ -9,18 +9,15 @@ wants to know of epochs hears of them. If the dataset depends only on how many i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from tarantella import collectives, runtime
 from tarantella.errors import InvalidArgumentError
 from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
+from tarantella.keras.checkpoint.position import FingerprintedDataset, Position
 from tarantella.keras.step.patch import Patch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tarantella.keras.checkpoint.position import FingerprintedDataset, Position
 
 _MUTED_HOOKS = ("on_epoch_begin", "on_epoch_end", "on_train_batch_begin", "on_train_batch_end")
 

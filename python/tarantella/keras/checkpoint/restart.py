@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella import collectives, runtime, settings
 from tarantella.errors import InvalidArgumentError
 from tarantella.keras.checkpoint import callback_states, layout, lock, randomness, state
 from tarantella.keras.checkpoint.folder import Folder
 from tarantella.keras.checkpoint.position import Position
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @dataclass(frozen=True)

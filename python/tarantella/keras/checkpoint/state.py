@@ -6,9 +6,11 @@ ranks counts, and of metrics' states and the gradients that an optimizer accumul
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tarantella import collectives, runtime
 from tarantella.keras import adapter
@@ -17,11 +19,6 @@ from tarantella.keras.reduction import weights
 from tarantella.keras.sharding.ownership import owners_of
 from tarantella.keras.sharding.weights import bytes_of
 from tarantella.keras.step import accumulation
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 Stored = dict[str, list[dict[str, Any]]]
 

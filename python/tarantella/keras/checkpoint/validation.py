@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from tarantella.keras import adapter
 from tarantella.keras.checkpoint import randomness, state
 from tarantella.keras.checkpoint.schedule import Schedule
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class StateBefore:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from tarantella import collectives, runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tarantella.keras.data import split
+from tarantella.keras.data import split
 
 _BLOCK_BYTES = 64 << 20  # of the rows of all ranks that are gathered at once
 _REMEDY = "use tnt_distribute_dataset=False, with which every rank computes all of it"

@@ -9,16 +9,14 @@ that takes several shards of each batch keeps as many of every n elements.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras.adapter import datasets
 from tarantella.keras.data import split
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _AFTER_THE_BATCH = ("PrefetchDataset", "OptionsDataset", "RepeatDataset", "TakeDataset", "SkipDataset")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -16,8 +17,10 @@ from tarantella.keras.data import split
 from tarantella.keras.drivers.likeness import Likeness
 from tarantella.keras.loops import optimizers
 from tarantella.keras.reduction import ops, statistics, weights
+from tarantella.keras.reduction.bucket_hook import PackedBucket
 from tarantella.keras.reduction.reducer import check_all
 from tarantella.keras.reproducible import fingerprint, options, shard_state
+from tarantella.keras.reproducible.fingerprint_view import View
 from tarantella.keras.reproducible.step import ReproducibleHooks
 from tarantella.keras.sharding import ServedCallbacks, ShardedOptimizers, refuse_shared_out
 from tarantella.keras.step import accumulation, configuration, losses, noise, unwrapped_models
@@ -25,12 +28,6 @@ from tarantella.keras.step.hooks import StepHooks, create_hooks
 from tarantella.keras.trial.again import Again
 from tarantella.keras.trial.trials import Trials
 from tarantella.keras.trial.verdict import Answer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tarantella.keras.reduction.bucket_hook import PackedBucket
-    from tarantella.keras.reproducible.fingerprint_view import View
 
 
 class Options(NamedTuple):

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella import collectives
 from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.data import split
-from tarantella.keras.data.batches import GlobalBatches
-from tarantella.keras.drivers.distributed_model import verbosity
+from tarantella.keras.data.batches import GlobalBatches, Sharing
+from tarantella.keras.drivers.distributed_model import DistributedModel, verbosity
 from tarantella.keras.drivers.first_batches import FirstBatches
 from tarantella.keras.step.keras_methods import keras_method
-
-if TYPE_CHECKING:
-    from tarantella.keras.data.batches import Sharing
-    from tarantella.keras.drivers.distributed_model import DistributedModel
 
 
 @collectives.failing_together("tnt.Model.evaluate")

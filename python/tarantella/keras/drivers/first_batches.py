@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras import adapter
 from tarantella.keras.adapter.first_elements import WatchedDataset
 from tarantella.keras.data import rows, split
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tarantella.keras.drivers.distributed_model import DistributedModel
+from tarantella.keras.drivers.distributed_model import DistributedModel
 
 
 class FirstBatches(adapter.Callback):

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella import collectives, runtime
 from tarantella.keras import adapter
 from tarantella.keras.data import gather, joined, rows, split
+from tarantella.keras.drivers.distributed_model import DistributedModel
 from tarantella.keras.reduction import ops
 from tarantella.keras.reproducible import fingerprint
 from tarantella.keras.step.checks import check_first_step
 from tarantella.keras.step.keras_methods import keras_method
-
-if TYPE_CHECKING:
-    from tarantella.keras.drivers.distributed_model import DistributedModel
 
 
 @collectives.failing_together("tnt.Model.train_on_batch")

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.keras import adapter
 from tarantella.keras.data import split
-from tarantella.keras.data.batches import GlobalBatches
+from tarantella.keras.data.batches import GlobalBatches, Sharing
+from tarantella.keras.drivers.distributed_model import DistributedModel
+from tarantella.keras.drivers.first_batches import FirstBatches
 from tarantella.keras.step import keras_methods
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import tensorflow as tf
-
-    from tarantella.keras.data.batches import Sharing
-    from tarantella.keras.drivers.distributed_model import DistributedModel
-    from tarantella.keras.drivers.first_batches import FirstBatches
 
 
 def through_class(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.keras import context
 from tarantella.keras.adapter.tensorflow import is_called_from
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
 
 Combination: TypeAlias = Literal["max", "sum"]
 """How a length of a whole batch is made of those of its parts."""

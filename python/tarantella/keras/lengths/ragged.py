@@ -8,14 +8,12 @@ it as one device. A length that the caller gives is left alone.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import tensorflow as tf
 
 from tarantella.keras.lengths import decision
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _WHAT = "rows are padded to the longest one"
 

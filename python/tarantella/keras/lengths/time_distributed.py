@@ -8,7 +8,8 @@ with the size of the whole batch, and say what that is. Whether Keras does this 
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -16,9 +17,6 @@ from tarantella import runtime
 from tarantella.errors import UnsupportedError, mark
 from tarantella.keras import adapter
 from tarantella.keras.lengths import decision
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _WAYS_OUT = (
     "give the time axis a known length (keras.Input((20, 4)), and padded_batch with padded_shapes), call the layer without "

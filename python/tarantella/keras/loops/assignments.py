@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras import adapter
 from tarantella.keras.adapter.tensorflow import variable_class
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from types import FrameType
 
 _in_optimizers = 0
 _LIBRARIES = ("horovod", "keras", "tarantella", "tensorflow", "tf_keras")

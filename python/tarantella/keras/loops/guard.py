@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import functools
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -25,9 +26,6 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.loops import assignments
 from tarantella.keras.step import unwrapped_models
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 TWO_LINES = (
     "tape = tnt.DistributedGradientTape(tape), or optimizer = tnt.optimizers.Optimizer(optimizer), and let all ranks begin "

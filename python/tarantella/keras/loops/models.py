@@ -12,8 +12,9 @@ import functools
 import itertools
 import threading
 import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -26,9 +27,6 @@ from tarantella.keras.step import normalization, unwrapped_models
 from tarantella.keras.trial import forward
 from tarantella.keras.trial.comparison import NotComparable
 from tarantella.keras.trial.declared import is_declared
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _MAX_BYTES = 1 << 28  # of what a model is given in a graph, which would be copied
 

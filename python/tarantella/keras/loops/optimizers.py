@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -14,9 +15,6 @@ from tarantella.keras.loops.passes import Passes
 from tarantella.keras.loops.reducers import LoopReduction
 from tarantella.keras.reduction import ops
 from tarantella.keras.step.accumulation import OptimizerHooks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["Optimizer"]
 

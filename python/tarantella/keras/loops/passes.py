@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras import adapter
 from tarantella.keras.reduction import gradients, graph_order
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 class Passes:

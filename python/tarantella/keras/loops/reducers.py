@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -12,15 +13,9 @@ from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.reduction import collectives, gradients
-from tarantella.keras.reduction.reducer import WIRE_DEFAULT
-from tarantella.keras.reduction.registry import ReducerRegistry
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tarantella.keras.reduction.reducer import Reducer
-    from tarantella.keras.reduction.registry import ReducerKey
-    from tarantella.keras.reduction.sparse import SparseReducer
+from tarantella.keras.reduction.reducer import WIRE_DEFAULT, Reducer
+from tarantella.keras.reduction.registry import ReducerKey, ReducerRegistry
+from tarantella.keras.reduction.sparse import SparseReducer
 
 _REDUCED = "_tnt_reduced"  # attribute of a tensor
 

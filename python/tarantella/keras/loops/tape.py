@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
 import tensorflow as tf
 
@@ -11,9 +12,6 @@ from tarantella.keras import context
 from tarantella.keras.loops import guard, models, reducers
 from tarantella.keras.loops.reducers import LoopReduction
 from tarantella.keras.reduction import gradients, ops, weights
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 
 class DistributedGradientTape:

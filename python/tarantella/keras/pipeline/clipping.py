@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras import adapter
+from tarantella.keras.pipeline.updates import Updates
 from tarantella.keras.reduction import collectives
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from tarantella.keras.pipeline.updates import Updates
 
 
 def by_global_norm(norm: float, grads: Sequence[Any], updates: Updates, trained_variables: Sequence[Any]) -> list[Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -12,9 +13,6 @@ from tarantella.keras import adapter, deferred
 from tarantella.keras.pipeline.partition import Layers
 from tarantella.keras.pipeline.trace import Traced, variables_of
 from tarantella.keras.step.patch import Patch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _RUNS = 3  # of which the fastest counts
 

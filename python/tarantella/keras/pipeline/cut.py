@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -11,13 +12,7 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.pipeline.crossings import Crossing, Kind, Part
 from tarantella.keras.pipeline.layer_losses import LayerLosses
-from tarantella.keras.pipeline.trace import variables_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tarantella.keras.pipeline.trace import Trace, Traced
-
+from tarantella.keras.pipeline.trace import Trace, Traced, variables_of
 
 Users = dict[int, tuple[Any, list[int]]]
 """Each variable, by its id, and the stages that use it, in their order."""

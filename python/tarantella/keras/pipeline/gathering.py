@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,13 +13,8 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, files
 from tarantella.keras.checkpoint import state
 from tarantella.keras.pipeline import restoring
-from tarantella.keras.pipeline.weights import whole_optimizer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tarantella.keras.pipeline.weights import Holdings
-    from tarantella.keras.step.patch import Attribute
+from tarantella.keras.pipeline.weights import Holdings, whole_optimizer
+from tarantella.keras.step.patch import Attribute
 
 _END, _GATHER, _READ = range(3)
 _WRITERS = ("save", "save_weights", "export")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import tensorflow as tf
 
@@ -15,10 +16,12 @@ from tarantella.keras.pipeline.cut import Cut, StageGraph
 from tarantella.keras.pipeline.divisors import program_of_masks
 from tarantella.keras.pipeline.gathering import Gathering
 from tarantella.keras.pipeline.layer_losses import loss_type
+from tarantella.keras.pipeline.replicas import Replicas
 from tarantella.keras.pipeline.step import StepRun
 from tarantella.keras.pipeline.stored import PipelineState
 from tarantella.keras.pipeline.updates import Updates
 from tarantella.keras.pipeline.view import PipelineView
+from tarantella.keras.pipeline.weights import Holdings
 from tarantella.keras.reduction import collectives
 from tarantella.keras.reproducible import options
 from tarantella.keras.reproducible.shard_state import ShardState
@@ -27,15 +30,8 @@ from tarantella.keras.reproducible.sharded_step import ShardedStep
 from tarantella.keras.reproducible.shards import RunningSum, TreeSum
 from tarantella.keras.reproducible.step import tree_reducers
 from tarantella.keras.step.hooks import StepHooks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from tarantella.keras.pipeline.replicas import Replicas
-    from tarantella.keras.pipeline.weights import Holdings
-    from tarantella.keras.step.patch import Attribute
-    from tarantella.pipeline_schedule import Schedule
+from tarantella.keras.step.patch import Attribute
+from tarantella.pipeline_schedule import Schedule
 
 
 class PipelineHooks(StepHooks):

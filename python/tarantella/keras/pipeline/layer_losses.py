@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
 from tarantella.keras.pipeline.crossings import Crossing, Kind, Part
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def key_of(stage: int) -> int:

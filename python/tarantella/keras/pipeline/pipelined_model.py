@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -13,21 +14,17 @@ from tarantella.keras.data import split
 from tarantella.keras.drivers.distributed_model import DistributedModel, Options, refuse_stateful_layers
 from tarantella.keras.pipeline import cut as cuts
 from tarantella.keras.pipeline import report, stages, trace
+from tarantella.keras.pipeline.cut import Cut
 from tarantella.keras.pipeline.hooks import PipelineHooks
+from tarantella.keras.pipeline.options import PipelineArguments, PipelineOptions
 from tarantella.keras.pipeline.replicas import Replicas
+from tarantella.keras.pipeline.view import PipelineView
 from tarantella.keras.pipeline.weights import Holdings, optimizer_for
 from tarantella.keras.reduction import weights
 from tarantella.keras.reproducible import shard_state
 from tarantella.keras.sharding import trial
+from tarantella.keras.trial.trials import Trials
 from tarantella.pipeline_schedule import Schedule, schedule
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tarantella.keras.pipeline.cut import Cut
-    from tarantella.keras.pipeline.options import PipelineArguments, PipelineOptions
-    from tarantella.keras.pipeline.view import PipelineView
-    from tarantella.keras.trial.trials import Trials
 
 
 class PipelinedModel(DistributedModel):

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+import tensorflow as tf
 
-    import tensorflow as tf
-
-    from tarantella.keras.data import split
-    from tarantella.keras.pipeline.cut import Cut, StageGraph
-    from tarantella.keras.pipeline.replicas import Replicas
-    from tarantella.keras.pipeline.updates import Updates
-    from tarantella.keras.pipeline.view import PipelineView
-    from tarantella.keras.reproducible.shard_state import ShardState
-    from tarantella.keras.reproducible.shards import TreeSum
-    from tarantella.pipeline_schedule import Schedule
+from tarantella.keras.data import split
+from tarantella.keras.pipeline.cut import Cut, StageGraph
+from tarantella.keras.pipeline.replicas import Replicas
+from tarantella.keras.pipeline.updates import Updates
+from tarantella.keras.pipeline.view import PipelineView
+from tarantella.keras.reproducible.shard_state import ShardState
+from tarantella.keras.reproducible.shards import TreeSum
+from tarantella.pipeline_schedule import Schedule
 
 
 class RankModel(Protocol):

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tarantella.keras.pipeline.crossings import Kind
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tarantella.keras.pipeline.cut import Cut
-    from tarantella.keras.pipeline.replicas import Replicas
-    from tarantella.pipeline_schedule import Schedule
+from tarantella.keras.pipeline.cut import Cut
+from tarantella.keras.pipeline.replicas import Replicas
+from tarantella.pipeline_schedule import Schedule
 
 
 def table(cut: Cut, schedule: Schedule, times: Sequence[float], replicas: Replicas) -> str:

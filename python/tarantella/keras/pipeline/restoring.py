@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tarantella import collectives
 from tarantella.keras import adapter
 from tarantella.keras.checkpoint import state
-from tarantella.keras.pipeline.weights import by_key
+from tarantella.keras.checkpoint.state import Stored
+from tarantella.keras.pipeline.weights import Holdings, by_key
 from tarantella.keras.reduction.weights import state_keys
-
-if TYPE_CHECKING:
-    from tarantella.keras.checkpoint.state import Stored
-    from tarantella.keras.pipeline.weights import Holdings
 
 OPTIMIZER = "optimizer"  # the group of its variables
 

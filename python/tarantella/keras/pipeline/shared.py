@@ -5,21 +5,18 @@ The first of these stages updates the variable, from the sum of all gradients, a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.collectives.group import Group
 from tarantella.keras import adapter
 from tarantella.keras.pipeline.crossings import Kind
+from tarantella.keras.pipeline.cut import Cut
+from tarantella.keras.pipeline.replicas import Replicas
 from tarantella.keras.reduction import collectives
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tarantella.keras.pipeline.cut import Cut
-    from tarantella.keras.pipeline.replicas import Replicas
-    from tarantella.pipeline_schedule import Schedule
+from tarantella.pipeline_schedule import Schedule
 
 
 def send_new_values(variables: Sequence[Any], cut: Cut, schedule: Schedule, replicas: Replicas) -> None:

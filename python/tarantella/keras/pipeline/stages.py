@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tarantella import collectives, runtime
 from tarantella.errors import InvalidArgumentError, MismatchError, TarantellaError
 from tarantella.keras import adapter
 from tarantella.keras.pipeline import costs, fusion, partition
-from tarantella.keras.pipeline.options import stages_by_splits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tarantella.keras.pipeline.options import PipelineOptions
-    from tarantella.keras.pipeline.trace import Traced
+from tarantella.keras.pipeline.options import PipelineOptions, stages_by_splits
+from tarantella.keras.pipeline.trace import Traced
 
 _ROWS = 8  # samples with which layers are timed
 

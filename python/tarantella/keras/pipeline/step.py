@@ -7,8 +7,9 @@ last stage has the loss and the metrics, whose states go to all ranks at the end
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -19,18 +20,14 @@ from tarantella.keras.pipeline.crossings import Kind
 from tarantella.keras.pipeline.divisors import Divisors
 from tarantella.keras.pipeline.layer_losses import key_of
 from tarantella.keras.pipeline.messages import Mail
+from tarantella.keras.pipeline.rank_model import RankModel
 from tarantella.keras.reduction import collectives, gradients, ops, sparse
 from tarantella.keras.reproducible import fingerprint
 from tarantella.keras.reproducible.shard_state import read
 from tarantella.keras.reproducible.sharded_reduction import widened
 from tarantella.keras.reproducible.shards import TreeSum
 from tarantella.keras.step import batch_check
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tarantella.keras.pipeline.rank_model import RankModel
-    from tarantella.pipeline_schedule import Task
+from tarantella.pipeline_schedule import Task
 
 Shards = list[tuple[Any, split.Share]]
 

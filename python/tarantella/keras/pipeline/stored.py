@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
 
 from tarantella import collectives, runtime
 from tarantella.keras import adapter
 from tarantella.keras.checkpoint import parts, state
+from tarantella.keras.checkpoint.state import Description, Stored
 from tarantella.keras.pipeline import restoring
-from tarantella.keras.pipeline.weights import by_key
+from tarantella.keras.pipeline.gathering import Gathering
+from tarantella.keras.pipeline.weights import Holdings, by_key
 from tarantella.keras.reduction.weights import state_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from tarantella.keras.checkpoint.state import Description, Stored
-    from tarantella.keras.pipeline.gathering import Gathering
-    from tarantella.keras.pipeline.weights import Holdings
 
 
 class PipelineState:

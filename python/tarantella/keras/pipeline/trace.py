@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -13,10 +15,6 @@ from tarantella.keras.adapter.common.building import any_batch_size
 from tarantella.keras.lengths import agreement
 from tarantella.keras.step.patch import Patch
 from tarantella.keras.xla import operations
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
 
 class Traced(NamedTuple):

@@ -6,20 +6,17 @@ has its state in the optimizer and sends the new weight to the ranks with the sa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.collectives.group import Group
+from tarantella.keras.pipeline.replicas import Replicas
 from tarantella.keras.reduction import rows
 from tarantella.keras.sharding.ownership import owners_of
 from tarantella.keras.sharding.weights import WeightGather, bytes_of, elements_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tarantella.keras.pipeline.replicas import Replicas
 
 
 class Updates:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tarantella import collectives, runtime
 from tarantella.keras import adapter
-from tarantella.keras.pipeline.weights import by_key
+from tarantella.keras.pipeline.weights import Holdings, by_key
 from tarantella.keras.reproducible.fingerprint_view import View
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tarantella.keras.pipeline.weights import Holdings
 
 
 class PipelineView(View):

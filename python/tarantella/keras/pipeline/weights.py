@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tarantella import collectives, runtime
 from tarantella.errors import UnsupportedError
@@ -13,11 +15,6 @@ from tarantella.keras import adapter, deferred
 from tarantella.keras.reduction import weights
 from tarantella.keras.reproducible import shard_state
 from tarantella.keras.step.patch import Patch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
 
 
 class Holdings:

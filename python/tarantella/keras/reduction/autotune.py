@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +19,7 @@ from tarantella import collectives, runtime, settings
 from tarantella.errors import MismatchError
 from tarantella.keras import adapter
 from tarantella.keras.reduction import autotune_cache, gradients
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tarantella.keras.reduction.registry import ReducerRegistry
+from tarantella.keras.reduction.registry import ReducerRegistry
 
 ROUNDS = 7  # measured trials of each threshold
 FACTORS = (1.0, 1 / 4, 4.0, math.inf)  # the thresholds tried, as multiples of the default; the default is traced already

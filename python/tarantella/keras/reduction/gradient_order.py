@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tarantella import collectives
 from tarantella.keras import context
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def reverse_order(n: int) -> list[int]:

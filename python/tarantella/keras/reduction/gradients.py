@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tarantella.keras import adapter
 from tarantella.keras.reduction.reducer import Spec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _LARGEST_FLOAT16 = 65520.0  # what is not below this is rounded to infinity
 

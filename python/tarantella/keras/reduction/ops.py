@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.errors import UnsupportedError, from_message
 from tarantella.installation import REMEDY
 from tarantella.keras.reduction import device_placement
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 
 @functools.cache

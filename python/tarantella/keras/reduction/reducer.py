@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -13,9 +14,6 @@ from tarantella.keras import adapter
 from tarantella.keras.adapter.tensorflow import run_independently
 from tarantella.keras.reduction import device, device_placement, graph_order, ops
 from tarantella.keras.reduction.bucket_hook import BucketHook, PackedBucket
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 _live: weakref.WeakSet[Reducer] = weakref.WeakSet()
 

@@ -7,18 +7,15 @@ other fusion thresholds and drops all but the best.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, cast
 
 from tarantella import runtime, settings
 from tarantella.keras import adapter
 from tarantella.keras.reduction import gradient_order, gradients, sparse, statistics
+from tarantella.keras.reduction.bucket_hook import PackedBucket
 from tarantella.keras.reduction.reducer import WIRE_DEFAULT, Reducer, Spec
 from tarantella.keras.reduction.sparse import SparseReducer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tarantella.keras.reduction.bucket_hook import PackedBucket
 
 
 class ReducerKey(NamedTuple):

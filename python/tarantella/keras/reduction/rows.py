@@ -6,20 +6,17 @@ public functions, with the gradients that `tnt.DistributedGradientTape` and step
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.collectives import wire
+from tarantella.collectives.group import Group
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.reduction import collectives
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tarantella.collectives.group import Group
 
 
 def as_rows(tensor: Any, what: str) -> tf.Tensor:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,9 +13,6 @@ from tarantella import runtime
 from tarantella.keras import adapter
 from tarantella.keras.reduction import communicator, device_placement, graph_order, ops
 from tarantella.keras.reduction.reducer import Reducer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 # a smaller table is quicker as a dense gradient in a bucket with others than by two collectives of its own
 MIN_TABLE_BYTES = 64 * 1024

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -19,10 +21,6 @@ from tarantella import _native, environment, runtime, settings
 from tarantella.errors import InvalidArgumentError
 from tarantella.keras import adapter
 from tarantella.keras.reproducible.fingerprint_view import View
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
 
 FORMAT = 1
 _BITS = (1 << 64) - 1

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from tarantella.keras import adapter
 from tarantella.keras.reduction.weights import state_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class View:

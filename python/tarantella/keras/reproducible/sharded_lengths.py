@@ -5,21 +5,17 @@ Of that first time TensorFlow keeps only what the lengths need, as a rule the sp
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.keras import context
+from tarantella.keras.data.split import Share
 from tarantella.keras.lengths import agreement
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from tarantella.keras.data.split import Share
-    from tarantella.keras.lengths.decision import Combination
+from tarantella.keras.lengths.decision import Combination
 
 
 class LengthsNeeded(Exception):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -10,21 +11,15 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
+from tarantella.keras.data.split import Share
 from tarantella.keras.reduction import gradients, sparse
-from tarantella.keras.reduction.reducer import Spec
-from tarantella.keras.reduction.registry import sum_type
+from tarantella.keras.reduction.reducer import Reducer, Spec
+from tarantella.keras.reduction.registry import ReducerRegistry, sum_type
 from tarantella.keras.reproducible.shard_state import read
+from tarantella.keras.reproducible.sharded_step import ShardedStep
 from tarantella.keras.reproducible.shards import TreeSum
 from tarantella.keras.step.gradient_reduction import GradientReduction
 from tarantella.keras.step.metric_reduction import MetricReduction
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tarantella.keras.data.split import Share
-    from tarantella.keras.reduction.reducer import Reducer
-    from tarantella.keras.reduction.registry import ReducerRegistry
-    from tarantella.keras.reproducible.sharded_step import ShardedStep
 
 
 class ShardedGradients(GradientReduction):

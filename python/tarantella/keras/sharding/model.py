@@ -6,21 +6,16 @@ weights to all ranks. Everything else of the optimizer, such as its step count, 
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 from tarantella import collectives, settings
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.sharding.optimizer import ShardedOptimizer
 from tarantella.keras.sharding.slots import SharedSlots
-from tarantella.keras.step.patch import Patch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from tarantella.keras.step.patch import Attribute
+from tarantella.keras.step.patch import Attribute, Patch
 
 
 class ShardedOptimizers:

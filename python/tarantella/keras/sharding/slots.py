@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from tarantella import collectives, runtime
 from tarantella.errors import MismatchError
 from tarantella.keras import adapter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
 _END, _READ, _WRITE = range(3)
 

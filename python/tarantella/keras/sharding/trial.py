@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tarantella.keras import adapter
 from tarantella.keras.step.patch import Patch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _SHAPES = ((3, 2), (2,), (2, 2), (4,))
 _STEPS = 3

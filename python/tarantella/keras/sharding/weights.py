@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tarantella import runtime
+from tarantella.collectives.group import Group
 from tarantella.keras import adapter
 from tarantella.keras.reduction import fused, rows
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tarantella.collectives.group import Group
 
 
 class WeightGather:

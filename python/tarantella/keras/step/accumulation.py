@@ -8,7 +8,8 @@ calls the accumulators of ranks differ; their sum is the accumulator of one devi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, cast
 
 import numpy as np
 import tensorflow as tf
@@ -16,9 +17,6 @@ import tensorflow as tf
 from tarantella import collectives, runtime
 from tarantella.keras import adapter, context
 from tarantella.keras.reduction import gradients, graph_order
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 class Reduction(Protocol):

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from tarantella import runtime
 from tarantella.errors import mark
 from tarantella.keras.data import causes, split
 from tarantella.keras.reduction import collectives
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    Datasets = Callable[[], Sequence[tf.data.Dataset]]
+Datasets = Callable[[], Sequence[tf.data.Dataset]]
 
 _WHAT = "the ranks took parts of different batches in this step"
 

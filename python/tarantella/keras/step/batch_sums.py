@@ -12,9 +12,10 @@ which a sum over a model's weights is as well. A loss that couples samples in an
 from __future__ import annotations
 
 import functools
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -24,13 +25,7 @@ from tarantella.keras import adapter, context
 from tarantella.keras.adapter.reductions import reductions_replaced
 from tarantella.keras.reduction import collectives
 from tarantella.keras.step import tapes
-from tarantella.keras.step.patch import patched
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from tarantella.keras.step.patch import Attribute
+from tarantella.keras.step.patch import Attribute, patched
 
 _ROUNDING = 2e-5  # relative, of sums in float32; less than what makes a loss one that couples samples
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella import _native, runtime
 from tarantella.errors import DeadlineError, TarantellaError
 from tarantella.keras import adapter
 from tarantella.keras.reduction import weights
 from tarantella.keras.step import accumulation, moving_statistics
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tarantella.keras.step.hooks import StepHooks
+from tarantella.keras.step.hooks import StepHooks
 
 
 def check_first_step(model: Any, hooks: StepHooks) -> list[Any]:

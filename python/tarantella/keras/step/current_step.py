@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
+from tarantella.keras.data.split import Share
 from tarantella.keras.reduction import collectives, device_placement
 from tarantella.keras.step.losses import LossKinds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tarantella.keras.data.split import Share
 
 
 class CurrentStep:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella.keras.adapter import keras
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 METHODS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
 

@@ -7,8 +7,9 @@ loss that couples the samples of a batch is right only if it is computed from al
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -18,9 +19,6 @@ from tarantella.keras import adapter
 from tarantella.keras.data import rows as rows_of_batch
 from tarantella.keras.reduction import rows as rows_of_ranks
 from tarantella.keras.step import batch_sums, noise
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @dataclass

@@ -13,9 +13,10 @@ from __future__ import annotations
 import functools
 import re
 import threading
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -26,9 +27,6 @@ from tarantella.keras.adapter import random_operations
 from tarantella.keras.adapter.random_operations import SEEDS, Draw, Seeds
 from tarantella.keras.reduction import weights
 from tarantella.keras.xla import operations
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator
 
 _SCOPE = "tnt_noise"  # part of the name of each operation that drew in one of the contexts below
 _SPREAD = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: its multiples are far from each other, and from small numbers

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.keras import adapter, context
 from tarantella.keras.reduction import collectives
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 def is_synchronized(layer: Any) -> bool:

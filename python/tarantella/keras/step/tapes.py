@@ -6,17 +6,14 @@ tape makes them, and the optimizer takes what the step made of them.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras import adapter
 from tarantella.keras.reduction import gradients
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
 
 @contextmanager

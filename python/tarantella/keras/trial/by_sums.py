@@ -6,23 +6,18 @@ sums of the whole in the parts. All ranks try what any of them found to be coupl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from tarantella.keras import adapter
 from tarantella.keras.step.batch_sums import BatchSums
 from tarantella.keras.trial import losses
 from tarantella.keras.trial.comparison import Kind
 from tarantella.keras.trial.own_step import OwnStep
-from tarantella.keras.trial.run import Runs
+from tarantella.keras.trial.parts import Parts
+from tarantella.keras.trial.run import Runs, Tried
 from tarantella.keras.trial.state import losses_of
-from tarantella.keras.trial.verdict import NO_ROWS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tarantella.keras.trial.parts import Parts
-    from tarantella.keras.trial.run import Tried
-    from tarantella.keras.trial.verdict import Findings
+from tarantella.keras.trial.verdict import NO_ROWS, Findings
 
 Subject = tuple[str, str, int]
 """``"loss"``, ``"added"`` or ``"own"``, the step, and the place of a loss."""

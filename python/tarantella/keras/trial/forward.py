@@ -6,7 +6,8 @@ loop has given it, and on two parts of them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tarantella.keras import adapter
 from tarantella.keras.step.losses import LossKinds
@@ -18,9 +19,6 @@ from tarantella.keras.trial.parts import parts_of
 from tarantella.keras.trial.record import Record
 from tarantella.keras.trial.run import Runs, Tried
 from tarantella.keras.trial.state import leaving_no_trace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 class _Calls(Runs):

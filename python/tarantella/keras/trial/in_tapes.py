@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from tarantella.keras.step import noise, tapes
 from tarantella.keras.trial.comparison import NotComparable
 from tarantella.keras.trial.record import NotTaken, Record, as_array, total
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
 
 def as_they_are(_record: Record, _whole_record: Record | None) -> AbstractContextManager[None]:

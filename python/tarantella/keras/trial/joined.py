@@ -5,22 +5,19 @@ The step is run on the whole batch. What its losses are given, labels and predic
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella.keras import adapter
+from tarantella.keras.step.losses import LossKinds
 from tarantella.keras.trial import losses
 from tarantella.keras.trial.comparison import NotComparable
 from tarantella.keras.trial.declared import is_declared
 from tarantella.keras.trial.parts import Parts, parts_of
 from tarantella.keras.trial.record import Record, recorded_loss
-from tarantella.keras.trial.run import Runs
+from tarantella.keras.trial.run import Runs, Tried
 from tarantella.keras.trial.state import losses_of
 from tarantella.keras.trial.trial_step import TrialStep
-
-if TYPE_CHECKING:
-    from tarantella.keras.step.losses import LossKinds
-    from tarantella.keras.trial.run import Tried
-    from tarantella.keras.trial.verdict import Findings
+from tarantella.keras.trial.verdict import Findings
 
 _TAKEN = "it is taken as a mean over the samples that tnt_batch_size states"
 

@@ -6,7 +6,8 @@ ranks bring together in each step (`step/kept_state.py`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,12 +15,8 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.keras import adapter
 from tarantella.keras.step import moving_statistics
+from tarantella.keras.step.losses import LossKinds
 from tarantella.keras.trial.comparison import Kind, compared
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tarantella.keras.step.losses import LossKinds
 
 _ROUNDING = 1e-6  # of the variable's value
 

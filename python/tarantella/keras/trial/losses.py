@@ -6,16 +6,13 @@ the samples of a batch is computed from those of all ranks if it was given to `c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tarantella.keras import adapter
 from tarantella.keras.trial.comparison import SAME_VALUE, TOLERANCE, Kind, NotComparable, common_kind, compared
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tarantella.keras.trial.parts import Parts
-    from tarantella.keras.trial.record import Record
+from tarantella.keras.trial.parts import Parts
+from tarantella.keras.trial.record import Record
 
 
 def compiled_kinds(

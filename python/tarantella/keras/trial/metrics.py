@@ -9,19 +9,15 @@ each rank has to give the metric the samples of all ranks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from tarantella.keras import adapter
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from tarantella.keras.trial.record import Record
+from tarantella.keras.trial.record import Record
 
 States = list["NDArray[np.float64]"]
 

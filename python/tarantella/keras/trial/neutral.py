@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras import adapter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from tarantella.keras.step.patch import Attribute
+from tarantella.keras.step.patch import Attribute
 
 _OFF = {"rate": 0.0, "dropout": 0.0, "recurrent_dropout": 0.0, "stddev": 0.0}  # what makes layers draw noise
 

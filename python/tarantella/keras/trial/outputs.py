@@ -7,21 +7,17 @@ step of the user's own is tried as a whole (`own_step`).
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras import adapter
 from tarantella.keras.step.patch import patched
 from tarantella.keras.trial.comparison import TOLERANCE, Kind, NotComparable, difference_of_rows
-from tarantella.keras.trial.record import recorded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tarantella.keras.trial.parts import Parts
-    from tarantella.keras.trial.record import Record
-    from tarantella.keras.trial.run import Runs
+from tarantella.keras.trial.parts import Parts
+from tarantella.keras.trial.record import Record, recorded
+from tarantella.keras.trial.run import Runs
 
 
 def difference(parts: Parts, whole: Sequence[Any], part_values: Sequence[Sequence[Any]]) -> float:

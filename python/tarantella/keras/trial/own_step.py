@@ -9,23 +9,18 @@ clips them does, gets those of the batch from its tapes. A step that couples sam
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tarantella.keras import adapter, context
 from tarantella.keras.trial.comparison import Kind, NotComparable, compared
 from tarantella.keras.trial.in_tapes import as_they_are, gradients_in, values_in
-from tarantella.keras.trial.record import NotTaken
-from tarantella.keras.trial.run import PartsFail, Runs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tarantella.keras.trial.parts import Parts
-    from tarantella.keras.trial.record import Record
-    from tarantella.keras.trial.run import InTapes, Tried
+from tarantella.keras.trial.parts import Parts
+from tarantella.keras.trial.record import NotTaken, Record
+from tarantella.keras.trial.run import InTapes, PartsFail, Runs, Tried
 
 _ROUNDING = 1e-5  # of the gradients of all variables: the gradient of one that should be zero is not more
 _ALIKE = 1e-3  # relative: of values of two parts that differ by less, any mean is nearly that of the whole

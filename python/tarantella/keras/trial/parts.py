@@ -7,20 +7,17 @@ are not zero.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from tarantella import collectives, runtime
 from tarantella.collectives.objects import all_gather_object
 from tarantella.keras.data import rows
 from tarantella.keras.trial.comparison import NotComparable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 SAMPLES = 8  # at most: more of them would take more time, and couple no more
 

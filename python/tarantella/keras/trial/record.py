@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tarantella.keras import adapter
 from tarantella.keras.step import losses, noise
+from tarantella.keras.step.patch import Attribute
 from tarantella.keras.trial.spread import padded, spread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tarantella.keras.step.patch import Attribute
-    from tarantella.keras.trial.trial_step import TrialStep
+from tarantella.keras.trial.trial_step import TrialStep
 
 Calls = dict[tuple[int, int], Any]
 """By the id of an object, and the number of the call of its method."""

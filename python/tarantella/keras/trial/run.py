@@ -11,9 +11,9 @@ a batch is made of those of its parts, its gradients are made of theirs as well.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -21,20 +21,15 @@ from tarantella.keras import adapter, context
 from tarantella.keras.adapter.common.building import any_batch_size
 from tarantella.keras.lengths.agreement import WholeBatch
 from tarantella.keras.step import batch_sums
-from tarantella.keras.step.patch import patched
+from tarantella.keras.step.losses import LossKinds
+from tarantella.keras.step.patch import Attribute, patched
 from tarantella.keras.trial import kept_state
 from tarantella.keras.trial.comparison import NotComparable
 from tarantella.keras.trial.in_tapes import values_in
 from tarantella.keras.trial.neutral import neutral
+from tarantella.keras.trial.parts import Parts
 from tarantella.keras.trial.record import Record, recorders
 from tarantella.keras.trial.trial_step import TrialStep
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tarantella.keras.step.losses import LossKinds
-    from tarantella.keras.step.patch import Attribute
-    from tarantella.keras.trial.parts import Parts
 
 
 def _run_step(tried: Tried, name: str, batch: Any, step: TrialStep, in_tapes: Callable[[Record], Any]) -> Record:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import random
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,9 +14,6 @@ import tensorflow as tf
 from tarantella.keras import adapter, context
 from tarantella.keras.adapter.tensorflow import operation_seeds
 from tarantella.keras.step import noise
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 _SEED = 20
 

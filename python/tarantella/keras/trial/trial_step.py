@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
+from tarantella.keras.step.losses import LossKinds
 from tarantella.keras.trial.comparison import NotComparable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tarantella.keras.step.losses import LossKinds
 
 
 class TrialStep:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella import runtime
 from tarantella.collectives.objects import all_gather_object
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.step import moving_statistics
+from tarantella.keras.step.losses import LossKinds
 from tarantella.keras.step.unwrapped_models import internal_call
 from tarantella.keras.trial import (
     joined,
@@ -29,16 +30,10 @@ from tarantella.keras.trial.comparison import Kind, NotComparable
 from tarantella.keras.trial.declared import is_declared
 from tarantella.keras.trial.own_step import OwnStep
 from tarantella.keras.trial.parts import SAMPLES, Parts, other_parts, parts_of, with_borrowed
+from tarantella.keras.trial.record import Record
 from tarantella.keras.trial.run import PartsFail, Runs, Tried, first_line
 from tarantella.keras.trial.state import leaving_no_trace, losses_of, state_of
-from tarantella.keras.trial.verdict import Findings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tarantella.keras.step.losses import LossKinds
-    from tarantella.keras.trial.record import Record
-    from tarantella.keras.trial.verdict import Answer
+from tarantella.keras.trial.verdict import Answer, Findings
 
 _OUTPUTS = {"train_step": "training", "test_step": "evaluation", "predict_step": "prediction"}
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tarantella import runtime
 from tarantella.collectives.objects import all_gather_object
 from tarantella.errors import UnsupportedError
 from tarantella.keras.trial.comparison import Kind, common_kind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _EACH_RANK = "with fit(..., tnt_distribute_dataset=False) each rank has batches of its own"
 _WAYS_OUT_OF_LOSS = (

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella.keras import adapter
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
 
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase"}
 _DRAWS = ("NonDeterministicInts", "Rng", "StatefulRandom", "StatefulStandardNormal", "StatefulTruncated", "StatefulUniform")

@@ -13,18 +13,16 @@ give their gradients when they end: those of the last segment first, while backw
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.keras import adapter
 from tarantella.keras.adapter.tensorflow import xla_operations
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 
 class CompiledCalls:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +14,6 @@ from tarantella.horovod.tensorflow.collectives import Average, allreduce
 from tarantella.horovod.tensorflow.functions import broadcast_variables
 from tarantella.keras import adapter
 from tarantella.keras.adapter import keras, learning_rates
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _TRAIN_EAGERLY = "let Keras train in TensorFlow 2, without tf.compat.v1.disable_eager_execution"
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -12,9 +13,6 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras.adapter.common.optimizers import held_optimizers
 from tarantella.keras.adapter.front_end import keras
 from tarantella.runtime import logger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 _traced: dict[str, weakref.WeakSet[Any]] = {}  # for each step, the optimizers of the models that were built by it
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import functools
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras.adapter.common.building import is_overridden
 from tarantella.keras.adapter.common.optimizers import held_optimizers, trained_by
 from tarantella.keras.adapter.front_end import LEGACY, keras
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 def version() -> str:

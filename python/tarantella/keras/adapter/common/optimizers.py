@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras.adapter.front_end import LEGACY, keras
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _SIMPLE = frozenset([type(None), bool, int, float, str])
 """Types of which most attributes of a model are, and no optimizer is."""

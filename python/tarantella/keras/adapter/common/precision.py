@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras.adapter.common.models import layers_of
 from tarantella.keras.adapter.front_end import LEGACY, keras
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _FEW_BITS = ("float16", "bfloat16")
 

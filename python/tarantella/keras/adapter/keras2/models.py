@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras.adapter.common import building
 from tarantella.keras.adapter.front_end import keras
 from tarantella.keras.adapter.keras2.optimizers import build_optimizer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import ModuleType
 
 
 def is_compiled(model: Any) -> bool:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from keras.src.optimizers import base_optimizer
 
 from tarantella.keras.adapter.front_end import keras
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def clips_by_norm_of_all(optimizer: Any) -> bool:

@@ -6,13 +6,11 @@ no public view of its order.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tarantella.keras.adapter.common.models import layers_of
 from tarantella.keras.adapter.front_end import keras
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 def layers_to_compile(model: Any) -> list[Any]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import tensorflow as tf
 from keras.src.backend import Variable  # before Keras 3.7 the public one is a subclass, which layers' weights are not
@@ -12,10 +14,6 @@ from keras.src.backend import Variable  # before Keras 3.7 the public one is a s
 from tarantella.keras.adapter.common import building
 from tarantella.keras.adapter.common.optimizers import held_optimizers, is_slot
 from tarantella.keras.adapter.front_end import keras
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import ModuleType
 
 
 def is_compiled(model: Any) -> bool:

@@ -5,16 +5,14 @@ The state of gradient accumulation is private: the public ``iterations`` counts 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras.adapter.common.optimizers import optimizers_of
 from tarantella.keras.adapter.front_end import keras
 from tarantella.keras.adapter.keras3.models import unwrap
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 def optimizer_hook() -> str:

@@ -6,22 +6,19 @@ without elements for a value: nothing is allocated for them, and the list of var
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
 from keras.src.backend import Variable
 from keras.src.utils.tracking import DotNotTrackScope
+from numpy.typing import NDArray
 
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras.adapter.common.optimizers import is_slot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
 
 
 class Holder(Protocol):
