@@ -219,13 +219,9 @@ class ReducerRegistry:
         """A line for each bucket of gradients."""
         return [line for _, reducer, _ in self._gradient_reducers(self.fusion_threshold) for line in reducer.descriptions]
 
-    def buckets(self, threshold: float | None = None) -> list[list[list[int]]]:
-        """The positions of the gradients in each bucket, for each reducer of this threshold."""
-        return [reducer.buckets for _, reducer, _ in self._gradient_reducers(threshold)]
-
-    def bytes_of_threshold(self, threshold: float | None = None) -> int:
-        """The threshold in bytes, also where the library has chosen it."""
-        return max(reducer.fusion_threshold for _, reducer, _ in self._gradient_reducers(threshold))
+    def reducers_of_plan(self, threshold: float | None = None) -> list[Reducer]:
+        """The reducers of gradients that were made with this threshold."""
+        return [reducer for _, reducer, _ in self._gradient_reducers(threshold)]
 
     def bucket_of(self) -> dict[int, int]:
         """The number of the bucket in which the gradient of each variable travels, by the variable's id."""
