@@ -17,7 +17,7 @@ from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line import horovodrun, tnt_run
 from tarantella.launcher.command_line.options import Cleanup, Options, parse
 from tarantella.launcher.show.output import Console
-from tarantella.launcher.start import first_imports, preload
+from tarantella.launcher.start import preload
 from tarantella.launcher.start.environment import shared_environment
 from tarantella.launcher.start.forked import ForkedRank
 from tarantella.launcher.start.mpirun import cleanup_command, find_mpirun, mpirun_command
@@ -103,7 +103,7 @@ def _run(argv: list[str], console: Console) -> int:
 def _with_preloaded(options: Options, argv: list[str], console: Console) -> Options:
     """The options, after the modules that they name were imported here, or those that the script imports first."""
     chosen = options.may_preload and options.program[:1] and options.source is None
-    modules = first_imports.preloadable(options.program[0]) if chosen else options.preload
+    modules = preload.preloadable(options.program[0]) if chosen else options.preload
     if not modules:
         return options
     preload.restart_with(argv, shared_environment(options, os.environ, usable_cores()))

@@ -14,7 +14,7 @@ from tarantella.collectives.arrays import pack, unpack
 from tarantella.collectives.fused import FusedSum
 from tarantella.collectives.group import Group
 from tarantella.collectives.wire import wire_format
-from tarantella.compat.agreement import require_same_lines
+from tarantella.compat.operations import require_same_lines
 from tarantella.compat.structure import Leaf, flatten, leaf, rebuild
 from tarantella.errors import InvalidArgumentError
 

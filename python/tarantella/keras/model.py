@@ -13,10 +13,9 @@ from tarantella.keras.callback_placement import model_files
 from tarantella.keras.data.batches import Sharing
 from tarantella.keras.drivers import on_batch
 from tarantella.keras.drivers.distributed_model import DistributedModel, Options, verbosity
-from tarantella.keras.drivers.evaluate import evaluate
+from tarantella.keras.drivers.evaluate import evaluate, predict
 from tarantella.keras.drivers.fit import FitArguments, fit
 from tarantella.keras.drivers.own_methods import through_class
-from tarantella.keras.drivers.predict import predict
 from tarantella.keras.loops import guard
 from tarantella.keras.pipeline.methods import PipelineMethods
 from tarantella.keras.pipeline.options import PipelineArguments

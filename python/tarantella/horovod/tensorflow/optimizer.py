@@ -10,14 +10,15 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.horovod.common.process_sets import ProcessSet, global_process_set
-from tarantella.horovod.tensorflow import session_optimizer
 from tarantella.horovod.tensorflow.collectives import Average
 from tarantella.horovod.tensorflow.compression import Compression
+from tarantella.horovod.tensorflow.errors import as_horovod
 from tarantella.horovod.tensorflow.gradients import Choices, HorovodReduction
 from tarantella.horovod.tensorflow.tape import register_layers
 from tarantella.keras import adapter
 from tarantella.keras.adapter.front_end import LEGACY
 from tarantella.keras.loops import optimizers
+from tarantella.keras.reduction import ops
 
 
 def DistributedOptimizer(
@@ -63,7 +64,7 @@ def DistributedOptimizer(
             raise UnsupportedError(
                 "hvd.DistributedOptimizer(backward_passes_per_step=k): not with an optimizer of TensorFlow 1"
             )
-        session_optimizer.distribute(optimizer, choices)
+        _distribute_in_sessions(optimizer, choices)
         return optimizer
     if not adapter.is_optimizer(optimizer):
         raise TypeError(f"hvd.DistributedOptimizer needs an optimizer of Keras, not {type(optimizer).__name__}")
@@ -113,3 +114,25 @@ def _prepare(model: Any) -> None:
         runtime.logger.info("jit_compile is off: XLA compiles no step of a hvd.DistributedOptimizer; use tnt.Model for that")
         for owner, attribute, value in adapter.without_jit(model):
             setattr(owner, attribute, value)
+
+
+def _distribute_in_sessions(optimizer: Any, choices: Choices) -> None:
+    """Changes the optimizer, whose class stays.
+
+    Raises:
+        ValueError: it was given before.
+    """
+    if "compute_gradients" in vars(optimizer):
+        raise ValueError("hvd.DistributedOptimizer: the optimizer reduces gradients already: wrap it once")
+    original = optimizer.compute_gradients
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def compute_gradients(*args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
+        pairs = original(*args, **kwargs)
+        variables = [variable for _, variable in pairs]
+        with as_horovod(), ops.translated_errors():
+            reduced = HorovodReduction(choices).reduce_gradients([gradient for gradient, _ in pairs], variables)
+        return list(zip(reduced, variables, strict=True))
+
+    optimizer.compute_gradients = compute_gradients
+    optimizer.register_local_var = choices.register_local_var

@@ -20,7 +20,7 @@ from tarantella.keras.reduction import ops, statistics, weights
 from tarantella.keras.reduction.bucket_hook import PackedBucket
 from tarantella.keras.reduction.reducer import check_all
 from tarantella.keras.reproducible import fingerprint, options, shard_state
-from tarantella.keras.reproducible.fingerprint_view import View
+from tarantella.keras.reproducible.fingerprint import View
 from tarantella.keras.reproducible.step import ReproducibleHooks
 from tarantella.keras.sharding import ServedCallbacks, ShardedOptimizers, refuse_shared_out
 from tarantella.keras.step import accumulation, configuration, losses, noise, unwrapped_models

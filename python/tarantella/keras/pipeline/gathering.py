@@ -12,8 +12,9 @@ from tarantella import collectives, runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, files
 from tarantella.keras.checkpoint import state
-from tarantella.keras.pipeline import restoring
-from tarantella.keras.pipeline.weights import Holdings, whole_optimizer
+from tarantella.keras.checkpoint.state import Stored
+from tarantella.keras.pipeline.weights import Holdings, by_key, whole_optimizer
+from tarantella.keras.reduction.weights import state_keys
 from tarantella.keras.step.patch import Attribute
 
 _END, _GATHER, _READ = range(3)
@@ -62,7 +63,7 @@ class Gathering:
                 with self.together(here=False):
                     pass
                 if wanted == _READ and self._announced() == _READ:
-                    restoring.restore(self._model, self._holdings, None, common_seed=False)
+                    restore(self._model, self._holdings, None, common_seed=False)
             yield
             return
         self._asks = True
@@ -89,7 +90,7 @@ class Gathering:
         self._announced(_END if failure else _READ)
         if failure:
             raise failure
-        restoring.restore(self._model, self._holdings, stored, common_seed=False)
+        restore(self._model, self._holdings, stored, common_seed=False)
 
     # ---------------------------------------------------------------------------- methods of the model in a callback
 
@@ -137,3 +138,35 @@ class Gathering:
         for variable, value in zip(variables, weights, strict=True):
             if self._holdings.is_here(variable):
                 variable.assign(value)
+
+
+OPTIMIZER = "optimizer"  # the group of its variables
+
+
+def restore(model: Any, holdings: Holdings, stored: Stored | None, common_seed: bool) -> None:
+    """Gives the ranks the values of the variables that they hold, one by one. Collective.
+
+    Args:
+        model: the Keras model.
+        stored: None but on rank 0.
+        common_seed: whether the state of Keras' common random generator was stored.
+    """
+    for name, variables in state.groups_of(model, common_seed).items():
+        if name == OPTIMIZER:
+            _restore_optimizer(adapter.optimizer_of(model), stored)
+            continue
+        for place, variable in enumerate(variables):
+            inner = adapter.unwrap(variable)
+            empty = np.zeros(tuple(variable.shape), inner.dtype.as_numpy_dtype)
+            value = collectives.broadcast(empty if stored is None else np.asarray(stored[name][place]["value"]), 0)
+            if holdings.is_here(variable):
+                inner.assign(value)
+
+
+def _restore_optimizer(optimizer: Any, stored: Stored | None) -> None:
+    own = by_key(optimizer)
+    items = [] if stored is None else stored[OPTIMIZER]
+    for place, key in enumerate(collectives.broadcast_object(state_keys([item["path"] for item in items]))):
+        value = collectives.broadcast_object(None if stored is None else np.asarray(items[place]["value"]))
+        if key in own:
+            adapter.unwrap(own[key]).assign(value)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.data import split
-from tarantella.keras.pipeline import shared, trace
+from tarantella.keras.pipeline import trace
 from tarantella.keras.pipeline.cut import Cut, StageGraph
 from tarantella.keras.pipeline.divisors import program_of_masks
 from tarantella.keras.pipeline.gathering import Gathering
@@ -19,7 +19,7 @@ from tarantella.keras.pipeline.layer_losses import loss_type
 from tarantella.keras.pipeline.replicas import Replicas
 from tarantella.keras.pipeline.step import StepRun
 from tarantella.keras.pipeline.stored import PipelineState
-from tarantella.keras.pipeline.updates import Updates
+from tarantella.keras.pipeline.updates import Updates, send_new_values
 from tarantella.keras.pipeline.view import PipelineView
 from tarantella.keras.pipeline.weights import Holdings
 from tarantella.keras.reduction import collectives
@@ -112,7 +112,7 @@ class PipelineHooks(StepHooks):
             finalize(self.updates.trained)
             if adapter.has_averages(adapter.optimizers_of(optimizer)[-1]):
                 self.updates.share()
-                shared.send_new_values(variables, self.cut, self.schedule, self.replicas)
+                send_new_values(variables, self.cut, self.schedule, self.replicas)
 
         hooks: list[Attribute] = [(optimizer, "finalize_variable_values", finalize_own)]
         if len(adapter.optimizers_of(optimizer)) > 1:

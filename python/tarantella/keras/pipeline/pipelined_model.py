@@ -13,7 +13,7 @@ from tarantella.keras import adapter, deferred, files
 from tarantella.keras.data import split
 from tarantella.keras.drivers.distributed_model import DistributedModel, Options, refuse_stateful_layers
 from tarantella.keras.pipeline import cut as cuts
-from tarantella.keras.pipeline import report, stages, trace
+from tarantella.keras.pipeline import stages, trace
 from tarantella.keras.pipeline.cut import Cut
 from tarantella.keras.pipeline.hooks import PipelineHooks
 from tarantella.keras.pipeline.options import PipelineArguments, PipelineOptions
@@ -132,7 +132,7 @@ class PipelinedModel(DistributedModel):
 
     def table(self) -> str:
         """The stages as a table. Collective if there are none yet."""
-        return report.table(self.cut, self._schedule, self._times, self._replicas)
+        return stages.table(self.cut, self._schedule, self._times, self._replicas)
 
     # ---------------------------------------------------------------------------------------------- the shared state
 

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tarantella.keras import adapter, context
 from tarantella.keras.data import split
-from tarantella.keras.pipeline import clipping, messages, shared
+from tarantella.keras.pipeline import messages, updates
 from tarantella.keras.pipeline.crossings import Kind
 from tarantella.keras.pipeline.divisors import Divisors
 from tarantella.keras.pipeline.layer_losses import key_of
@@ -244,11 +244,11 @@ class StepRun:
         trained_variables = adapter.trainable_variables(model)
         fingerprint.record_gradients(model, grads, trained, self._hooks.view)
         if optimizer.global_clipnorm:
-            grads = clipping.by_global_norm(optimizer.global_clipnorm, grads, self._updates, trained_variables)
-        with context.applying(), clipping.already_done(optimizer):
+            grads = updates.clipped_by_global_norm(optimizer.global_clipnorm, grads, self._updates, trained_variables)
+        with context.applying(), updates.already_clipped(optimizer):
             optimizer.apply(grads, trained)
         self._updates.share()
-        shared.send_new_values(trained_variables, self._cut, self._hooks.schedule, self._replicas)
+        updates.send_new_values(trained_variables, self._cut, self._hooks.schedule, self._replicas)
 
     def run_to_predict(self) -> Any:
         """The model's output for the global batch, on every rank."""

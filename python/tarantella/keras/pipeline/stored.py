@@ -12,8 +12,7 @@ from tarantella import collectives, runtime
 from tarantella.keras import adapter
 from tarantella.keras.checkpoint import parts, state
 from tarantella.keras.checkpoint.state import Description, Stored
-from tarantella.keras.pipeline import restoring
-from tarantella.keras.pipeline.gathering import Gathering
+from tarantella.keras.pipeline.gathering import OPTIMIZER, Gathering, restore
 from tarantella.keras.pipeline.weights import Holdings, by_key
 from tarantella.keras.reduction.weights import state_keys
 
@@ -45,7 +44,7 @@ class PipelineState:
             name: [parts.Held(*state.described(v), self._holdings.owner(v), functools.partial(state.copy_of, v)) for v in group]
             for name, group in groups.items()
         }
-        return parts.divided({**held, restoring.OPTIMIZER: optimizer_variables})
+        return parts.divided({**held, OPTIMIZER: optimizer_variables})
 
     def difference(self, stored: Stored | None, common_seed: bool) -> str | None:
         """How the model differs from the stored one, on the master; None if it fits. Collective."""
@@ -54,7 +53,7 @@ class PipelineState:
             return None
         for name, variables in state.groups_of(self._model, common_seed).items():
             described, items = [state.described(v) for v in variables], stored.get(name, [])
-            if name == restoring.OPTIMIZER:
+            if name == OPTIMIZER:
                 by_stored_key = dict(zip(state_keys([item["path"] for item in items]), items, strict=True))
                 items = [by_stored_key[key] for key in sorted(by_stored_key)]
                 described = [optimizer_variables[key][0] for key in sorted(optimizer_variables)]
@@ -75,5 +74,5 @@ class PipelineState:
         return found
 
     def restore(self, stored: Stored | None, common_seed: bool) -> None:
-        """See `restoring.restore`."""
-        restoring.restore(self._model, self._holdings, stored, common_seed)
+        """See `gathering.restore`."""
+        restore(self._model, self._holdings, stored, common_seed)

@@ -10,7 +10,7 @@ import numpy as np
 from tarantella import collectives, runtime
 from tarantella.keras import adapter
 from tarantella.keras.pipeline.weights import Holdings, by_key
-from tarantella.keras.reproducible.fingerprint_view import View
+from tarantella.keras.reproducible.fingerprint import View
 
 
 class PipelineView(View):

@@ -14,10 +14,9 @@ from tarantella.keras.step.losses import LossKinds
 from tarantella.keras.step.patch import patched
 from tarantella.keras.trial import outputs
 from tarantella.keras.trial.comparison import Kind, NotComparable
-from tarantella.keras.trial.neutral import neutral
 from tarantella.keras.trial.parts import parts_of
 from tarantella.keras.trial.record import Record
-from tarantella.keras.trial.run import Runs, Tried
+from tarantella.keras.trial.run import Runs, Tried, neutral
 from tarantella.keras.trial.state import leaving_no_trace
 
 

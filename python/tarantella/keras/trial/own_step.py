@@ -17,10 +17,9 @@ import numpy as np
 
 from tarantella.keras import adapter, context
 from tarantella.keras.trial.comparison import Kind, NotComparable, compared
-from tarantella.keras.trial.in_tapes import as_they_are, gradients_in, values_in
 from tarantella.keras.trial.parts import Parts
 from tarantella.keras.trial.record import NotTaken, Record
-from tarantella.keras.trial.run import InTapes, PartsFail, Runs, Tried
+from tarantella.keras.trial.run import InTapes, PartsFail, Runs, Tried, as_they_are, gradients_in, values_in
 
 _ROUNDING = 1e-5  # of the gradients of all variables: the gradient of one that should be zero is not more
 _ALIKE = 1e-3  # relative: of values of two parts that differ by less, any mean is nearly that of the whole

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -20,16 +20,52 @@ import tensorflow as tf
 from tarantella.keras import adapter, context
 from tarantella.keras.adapter.common.building import any_batch_size
 from tarantella.keras.lengths.agreement import WholeBatch
-from tarantella.keras.step import batch_sums
+from tarantella.keras.step import batch_sums, noise, tapes
 from tarantella.keras.step.losses import LossKinds
 from tarantella.keras.step.patch import Attribute, patched
 from tarantella.keras.trial import kept_state
 from tarantella.keras.trial.comparison import NotComparable
-from tarantella.keras.trial.in_tapes import values_in
-from tarantella.keras.trial.neutral import neutral
 from tarantella.keras.trial.parts import Parts
-from tarantella.keras.trial.record import Record, recorders
+from tarantella.keras.trial.record import NotTaken, Record, as_array, recorders, total
 from tarantella.keras.trial.trial_step import TrialStep
+
+
+def as_they_are(_record: Record, _whole_record: Record | None) -> AbstractContextManager[None]:
+    """The context in which tapes give their gradients, and nothing is noted."""
+    return nullcontext()
+
+
+def values_in(record: Record, _whole_record: Record | None) -> AbstractContextManager[None]:
+    """The context in which tapes note the values that variables have gradients of, and give `NotTaken` for these."""
+
+    def take(own: Callable[[], Any], target: Any, variables: list[Any]) -> list[Any]:
+        record.values.append(total(target))
+        return [NotTaken(len(record.values) - 1) for _ in variables]
+
+    return tapes.replaced(take)
+
+
+def gradients_in(record: Record, whole_record: Record | None) -> AbstractContextManager[None]:
+    """The context in which the gradients of variables that tapes take are noted.
+
+    Args:
+        whole_record: a record of the whole batch. The step gets the gradients there in the place of those of its part.
+    """
+
+    def take(own: Callable[[], Any], target: Any, variables: list[Any]) -> list[Any]:
+        found: list[Any] = own()
+        begin = len(record.taken)
+        record.taken.extend((None if g is None else as_array(g), v) for g, v in zip(found, variables, strict=True))
+        record.tensors.extend(found)
+        record.draws = noise.number_of_draws()
+        if whole_record is None:
+            return found
+        if [id(v) for _, v in whole_record.taken[begin : len(record.taken)]] != [id(v) for v in variables]:
+            raise NotComparable("it does not take the same gradients for any samples")
+        whole_gradients = whole_record.tensors[begin : len(record.tensors)]
+        return [tapes.with_gradient_of(*pair) for pair in zip(found, whole_gradients, strict=True)]
+
+    return tapes.replaced(take)
 
 
 def _run_step(tried: Tried, name: str, batch: Any, step: TrialStep, in_tapes: Callable[[Record], Any]) -> Record:
@@ -192,3 +228,37 @@ def _tensors(structure: Any) -> list[Any]:
 def _packed(structure: Any, tensors: Sequence[Any]) -> Any:
     given = iter(tensors)
     return tf.nest.map_structure(lambda leaf: None if leaf is None else next(given), structure)
+
+
+# --------------------------------------------------------------------------------------------------- what is put aside in a run
+
+
+_OFF = {"rate": 0.0, "dropout": 0.0, "recurrent_dropout": 0.0, "stddev": 0.0}  # what makes layers draw noise
+
+
+def neutral(model: Any) -> list[Attribute]:
+    """Attributes of layers without which samples would be coupled by design, or differ in what they are multiplied by."""
+    return [*_without_noise(model), *_without_batch_statistics(model), *adapter.in_full_precision(model)]
+
+
+def _without_noise(model: Any) -> Iterator[Attribute]:
+    """Layers of Keras draw no noise. That of others is found when two runs differ."""
+    for layer in adapter.layers_of(model):
+        if adapter.is_builtin(layer):
+            for name, value in _OFF.items():
+                if isinstance(layer.__dict__.get(name), (int, float)):
+                    yield layer, name, value
+
+
+def _without_batch_statistics(model: Any) -> Iterator[Attribute]:
+    """BatchNormalization, which couples samples by design, takes mean 0 and variance 1."""
+    for layer in adapter.layers_of(model):
+        if isinstance(layer, adapter.keras.layers.BatchNormalization):
+            if getattr(layer, "fused", False):  # of legacy Keras; the other way asks for the statistics that are replaced here
+                yield layer, "fused", False
+            yield layer, adapter.batch_statistics(), adapter.with_statistics(layer, _standard_moments)
+
+
+def _standard_moments(x: tf.Tensor, axes: Sequence[int], keepdims: bool = False, mask: Any = None) -> tuple[Any, Any]:
+    like = tf.reduce_mean(x, axes, keepdims=keepdims)
+    return tf.zeros_like(like), tf.ones_like(like)

@@ -19,7 +19,6 @@ from tarantella.keras.trial import (
     joined,
     kept_state,
     losses,
-    made_up,
     metrics,
     outputs,
     own_step,
@@ -29,7 +28,7 @@ from tarantella.keras.trial.by_sums import BySums, common_places
 from tarantella.keras.trial.comparison import Kind, NotComparable
 from tarantella.keras.trial.declared import is_declared
 from tarantella.keras.trial.own_step import OwnStep
-from tarantella.keras.trial.parts import SAMPLES, Parts, other_parts, parts_of, with_borrowed
+from tarantella.keras.trial.parts import SAMPLES, Parts, made_up_batch, other_parts, parts_of, with_borrowed
 from tarantella.keras.trial.record import Record
 from tarantella.keras.trial.run import PartsFail, Runs, Tried, first_line
 from tarantella.keras.trial.state import leaving_no_trace, losses_of, state_of
@@ -112,7 +111,7 @@ class Trials:
     def run_on_made_up(self, batch_spec: Any, steps: Sequence[str], is_divided: bool) -> None:
         """The same on samples that are made up from the spec of a batch. Collective."""
         try:
-            batch = made_up.batch(batch_spec)
+            batch = made_up_batch(batch_spec)
         except NotComparable as error:
             self._tried.update(steps)
             self._warn("the model", str(error))

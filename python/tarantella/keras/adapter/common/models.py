@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -250,3 +250,27 @@ class _Changed:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._original, name)
+
+
+_FEW_BITS = ("float16", "bfloat16")
+
+
+def in_full_precision(model: Any) -> Iterator[tuple[Any, str, Any]]:
+    """A patch (owner, attribute, value) with which layers of mixed precision compute in float32, as their weights are.
+
+    The public ``dtype_policy`` of a layer can be set from Keras 3.4 on, and legacy Keras' cannot.
+    """
+    policy = keras.mixed_precision.Policy("float32") if LEGACY else keras.DTypePolicy("float32")
+    for layer in layers_of(model):
+        if getattr(layer, "compute_dtype", "") in _FEW_BITS and getattr(layer, "variable_dtype", "") == "float32":
+            yield layer, "_dtype_policy", policy
+            if LEGACY:
+                yield layer, "_compute_dtype_object", tf.float32
+
+
+def computes_in_16_bits(model: Any) -> bool:
+    """Whether layers of the model compute in too few bits for a comparison, also where `in_full_precision` holds."""
+    return any(
+        getattr(layer, "compute_dtype", "") in _FEW_BITS and getattr(layer, "variable_dtype", "") != "float32"
+        for layer in layers_of(model)
+    )
