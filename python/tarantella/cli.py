@@ -4,8 +4,6 @@
 started; otherwise the code of the rank that failed, or 128 + the number of the signal.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Gives each rank of a node its own device, a GPU or another accelerator, before TensorFlow takes all of them."""
 
-from __future__ import annotations
-
 import logging
 import os
 from types import ModuleType

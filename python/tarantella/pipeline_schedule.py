@@ -4,8 +4,6 @@ Stage s of a pipeline is computed by rank ``s % ranks``. A rank has several stag
 time is one forward or one backward pass of one stage; messages take none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -71,7 +69,7 @@ class Schedule:
             highest = max(highest, alive)
         return highest
 
-    def without_backward(self) -> Schedule:
+    def without_backward(self) -> "Schedule":
         """The same order without the backward passes: of an evaluation or a prediction."""
         rows = tuple(tuple(task for task in row if task.is_forward) for row in self.rows)
         return Schedule(self.name, self.stages, self.micro_batches, rows, _times(rows, self.stages))

@@ -3,8 +3,6 @@
 Those of arrays are `tarantella.collectives`', those of tensors `tarantella.keras.reduction`'s.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from numpy.typing import ArrayLike, NDArray

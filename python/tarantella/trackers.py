@@ -5,8 +5,6 @@ with ``disable=True``, and all other calls work on a store of the rank's own, wh
 `autolog` does not describe the data: it would see this rank's part of the batches in the place of the user's data.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import importlib.abc

@@ -1,7 +1,5 @@
 """Collectives on flat NumPy arrays that are started now and finished later."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

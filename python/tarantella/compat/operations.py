@@ -1,7 +1,5 @@
 """Collectives on flat arrays of a fixed number of elements, started in one call and finished in another."""
 
-from __future__ import annotations
-
 import enum
 from collections.abc import Callable, Sequence
 from typing import Any

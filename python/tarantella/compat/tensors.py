@@ -1,7 +1,5 @@
 """Reductions, broadcasts and gathers of numbers, arrays and tensors, and of lists, tuples and dicts of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`tnt.tnt_initializer`: the predecessor initialises itself when it is imported. Scripts need not call it."""
 
-from __future__ import annotations
-
 from tarantella import gpus, runtime
 from tarantella.errors import InvalidArgumentError
 

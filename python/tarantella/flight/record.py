@@ -1,7 +1,5 @@
 """Reads the flight record of a rank, from memory or from a file. The layout is that of `FlightRecord` in C++."""
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Iterator

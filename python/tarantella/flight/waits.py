@@ -4,8 +4,6 @@ A rank that waits in a call looks around some fifty times a second and writes th
 not, or has not come to it, is the one that is waited for. A rank that waits for others itself is not to blame.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 

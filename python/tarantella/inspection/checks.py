@@ -1,7 +1,5 @@
 """The checks of `tarantella doctor` on a host: one function for each subject, all without importing TensorFlow."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

@@ -1,7 +1,5 @@
 """`tarantella doctor`: checks whether training would work on this machine, or on the hosts of a job."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

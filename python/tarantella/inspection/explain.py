@@ -1,7 +1,5 @@
 """`tarantella explain FOLDER`: which rank fell out of step where, from the flight records of a failed job."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Sequence

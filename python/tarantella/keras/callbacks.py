@@ -3,8 +3,6 @@
 Keras' own callbacks and a user's work without them: `fit` knows on which ranks they belong (docs/training.md).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable as Function
 from typing import Any
@@ -150,7 +148,7 @@ class TimeHistory(keras.callbacks.Callback):  # type: ignore[misc]
     def _exposed(self) -> float:
         return self.tnt_stats()["exposed_seconds"]
 
-    def _keep(self, laps: list[dict[str, float]], lap: _Lap, what: str) -> None:
+    def _keep(self, laps: list[dict[str, float]], lap: "_Lap", what: str) -> None:
         speed = lap.steps * self.batch_size / lap.seconds if lap.seconds > 0 else 0.0
         laps.append(
             {

@@ -1,7 +1,5 @@
 """State that the code around a gradient declares: whether it runs in a step of `tnt.Model`, or inside `tnt.no_sync`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

@@ -4,8 +4,6 @@ A deferred weight is a released variable, with the initializer that it would hav
 seeds when they are made, so the order in which they are called later changes no bits.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Files and folders that the master writes once and puts in their place when they are complete, and that all ranks read."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

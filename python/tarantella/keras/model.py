@@ -1,7 +1,5 @@
 """`tnt.Model`: a Keras model that trains on all ranks as it would on one device."""
 
-from __future__ import annotations
-
 import copy
 import functools
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """An object that stands for a Keras model: it has the model's attributes and its class."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 It is a process of its own because the caller's belongs to a notebook, with threads, signal handlers and TensorFlow.
 """
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

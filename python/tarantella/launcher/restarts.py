@@ -5,8 +5,6 @@ continues from its last checkpoint. `TNT_RESTART` is the number of restarts. Sta
 intervals. A failure that every start will meet again ends the job.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import select

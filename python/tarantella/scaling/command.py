@@ -1,7 +1,5 @@
 """``tarantella simulate``: how a training would scale on a machine, before anybody queues for it."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Mapping, Sequence

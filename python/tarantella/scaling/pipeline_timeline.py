@@ -1,7 +1,5 @@
 """The parts of one step of a pipeline that ran: how long its tasks took, and how long its ranks waited for each other."""
 
-from __future__ import annotations
-
 import re
 import statistics
 from bisect import bisect_right

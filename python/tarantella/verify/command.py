@@ -1,7 +1,5 @@
 """Starts the runs of `tarantella verify` with the launcher, and prints the report."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

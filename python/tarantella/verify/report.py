@@ -1,7 +1,5 @@
 """The report of `tarantella verify`: as sentences with a table, and as JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

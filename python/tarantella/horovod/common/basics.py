@@ -1,7 +1,5 @@
 """The place of this process in the job, and what the installation can do."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

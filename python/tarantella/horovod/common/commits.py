@@ -3,8 +3,6 @@
 The first rank of each node writes it. After a restart the newest commit counts, on whatever node it is.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Callable

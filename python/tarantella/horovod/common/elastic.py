@@ -4,8 +4,6 @@ Ranks of Tarantella do not outlive the failure of another. The launcher starts a
 `run_fn` gives the state of the last commit to all ranks.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Groups of ranks."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any

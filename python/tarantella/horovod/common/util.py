@@ -1,7 +1,5 @@
 """`horovod.common.util`: the functions there that scripts use."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from typing import Any

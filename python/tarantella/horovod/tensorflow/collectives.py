@@ -3,8 +3,6 @@
 The gradient of a collective is the mean over the ranks of what flows back, where Horovod has that (docs/horovod.md).
 """
 
-from __future__ import annotations
-
 import enum
 import zlib
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """`hvd.elastic` of `horovod.tensorflow`: states with the variables of a model and its optimizer."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Our errors as the classes that scripts for Horovod catch; the sentence stays."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

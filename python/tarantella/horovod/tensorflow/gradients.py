@@ -1,7 +1,5 @@
 """How the gradients of one step are brought together: for the tape and for the optimizer."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field

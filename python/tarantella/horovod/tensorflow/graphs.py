@@ -1,7 +1,5 @@
 """Graphs of TensorFlow 1, which a `tf.compat.v1.Session` runs: what cannot work in them is refused by name."""
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from tarantella.errors import UnsupportedError

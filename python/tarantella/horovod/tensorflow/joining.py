@@ -4,8 +4,6 @@ The ranks that still train announce each reduction of gradients by the number of
 (`announce`). A rank that has joined then takes part in this reduction with zeros, and joins again.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import weakref

@@ -5,8 +5,6 @@ the ranks tell each other which calls wait on each of them, and make those that 
 nothing for it. Inside a `tf.function` the order is that of the graph, and none of this runs.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time

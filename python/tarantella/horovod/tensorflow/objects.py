@@ -1,7 +1,5 @@
 """Objects of a script from one rank to all, and from all to all."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

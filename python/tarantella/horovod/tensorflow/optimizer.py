@@ -1,7 +1,5 @@
 """`hvd.DistributedOptimizer`: for `fit` of a plain Keras model, and for loops."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Factors of tensors. 16 bits hold few factors: 70000 is infinite in float16, and 1e-9 is zero, so they multiply in float32."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """`hvd.DistributedGradientTape`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf
@@ -26,7 +24,7 @@ class _Tape:
         self._last: tuple[list[Any], list[Any]] = [], []  # the sources of the last call of `gradient`, and their gradients
         self.register_local_source = choices.register_local_var
 
-    def __enter__(self) -> _Tape:
+    def __enter__(self) -> "_Tape":
         self._tape.__enter__()
         return self
 

@@ -5,8 +5,6 @@ this file reads the private attributes of the dataset classes. They are the same
 one is missing, the functions raise AttributeError, and their callers do without.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

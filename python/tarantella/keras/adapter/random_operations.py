@@ -5,8 +5,6 @@ The modules of these functions are private. `tf.raw_ops` has the same functions 
 TensorFlow 2.21 was looked at.
 """
 
-from __future__ import annotations
-
 import enum
 import functools
 import inspect

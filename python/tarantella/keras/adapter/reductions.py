@@ -4,8 +4,6 @@
 is private. `tf.raw_ops` has the same functions under public names, and tells the module.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 import threading

@@ -3,8 +3,6 @@
 TensorFlow 2.16, 2.18, 2.20 and 2.21 have all of them alike.
 """
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Callable, Sequence

@@ -5,8 +5,6 @@ of them only. The ranks would then continue differently and wait for each other 
 a callback of any rank could do such a thing, all ranks compare, in one small collective.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator

@@ -5,8 +5,6 @@ the file is written once, and all ranks go on when it is there, as with `tnt.Mod
 writes the file beside its place and renames it.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable, Iterator

@@ -4,8 +4,6 @@ Logs are those of the global batch on every rank, so a callback that decides by 
 that writes files does so on the master. The user's list and callbacks stay as they are: Keras gets a stand-in for each.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io

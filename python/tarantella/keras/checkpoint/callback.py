@@ -1,7 +1,5 @@
 """`Checkpoint`: the callback by which a user has the training stored."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Keras' own callbacks have attributes that last from epoch to epoch. A callback o
 ``set_state(state)``; a state is numbers, strings and arrays, in lists and dicts.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any

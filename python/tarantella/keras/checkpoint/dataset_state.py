@@ -1,7 +1,5 @@
 """Whether the elements of a dataset depend on how many were taken from it before."""
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from tarantella.keras.adapter import datasets

@@ -4,8 +4,6 @@ A file is called ``fitF-stepS.npz``: it was written after S steps of the script'
 folder of parts beside it (`parts`). Files with other names are left alone.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable

@@ -6,8 +6,6 @@ size and marked as ``{"array": NAME, "dtype": "bfloat16"}``. The zip archive end
 of every byte before the checksum itself. So damage anywhere is detected, and `numpy.load` reads the file as any other.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import importlib

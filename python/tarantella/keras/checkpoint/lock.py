@@ -4,8 +4,6 @@ A file in the folder names the owner. The lock is the system's, on that file: it
 holds between hosts where the file system passes locks on, as NFS does. Forks of the process do not have it.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -5,8 +5,6 @@ the same format. A variable that is in a part is described by ``part``, ``name``
 are in the master's file, so the parts of different checkpoints cannot be mixed.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 import uuid

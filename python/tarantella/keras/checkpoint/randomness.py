@@ -1,7 +1,5 @@
 """The states of Python's, NumPy's and TensorFlow's own random generators, as a checkpoint holds them."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 from typing import Any

@@ -7,8 +7,6 @@ wants to know of epochs hears of them. If the dataset depends only on how many i
 (`dataset_state`), one batch of each earlier epoch is enough.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

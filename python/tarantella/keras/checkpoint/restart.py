@@ -1,7 +1,5 @@
 """The training of an earlier start of the script: its newest good checkpoint, known to all ranks and put back on all."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

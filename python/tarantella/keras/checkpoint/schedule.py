@@ -1,7 +1,5 @@
 """The steps and epochs after which a checkpoint is due, and the one after which ranks that got a SIGTERM save and end."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

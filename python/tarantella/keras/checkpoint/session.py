@@ -1,7 +1,5 @@
 """One call of `fit` with a `Checkpoint`: it continues from the newest good checkpoint and has new ones written."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ In the middle of an epoch each rank has a part of its own of some: of BatchNorma
 ranks counts, and of metrics' states and the gradients that an optimizer accumulates, which add up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """SIGTERM while `fit` runs, as schedulers send it before they kill: the ranks agree on a step, save after it, and exit."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from typing import Any

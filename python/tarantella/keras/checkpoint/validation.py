@@ -1,7 +1,5 @@
 """SIGTERM while `fit` validates: the training is saved as it was when the validation began, which starts again from there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

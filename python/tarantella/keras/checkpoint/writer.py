@@ -1,7 +1,5 @@
 """Threads that write checkpoints while training goes on, one at a time, and the view of them that all ranks share."""
 
-from __future__ import annotations
-
 import errno
 import threading
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What may be the reason that ranks have different data, of what their datasets and Python tell."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

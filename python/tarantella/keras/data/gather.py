@@ -1,7 +1,5 @@
 """The outputs of `predict` on several ranks, which each computed those of its samples, in the order of the data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

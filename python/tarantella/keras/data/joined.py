@@ -5,8 +5,6 @@ tensors have as many rows as there are nodes, edges and graphs, in another propo
 and the number of its samples cannot be read off: each rank reads batches of its own, and the user states the number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -15,7 +13,7 @@ import tensorflow as tf
 from tarantella.errors import mark
 from tarantella.keras.data import rows
 
-Stated: TypeAlias = "int | Callable[[Any], Any]"
+Stated: TypeAlias = int | Callable[[Any], Any]
 """The number of a batch's samples, or a function of the batch that gives it."""
 
 _STATE = "tnt_batch_size=lambda batch: tf.shape(batch[1])[0] if there is one label for each sample"

@@ -7,8 +7,6 @@ on every rank as they do on one device. A fingerprint of every n-th element show
 that takes several shards of each batch keeps as many of every n elements.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The Keras model inside a `tnt.Model`, with its options, its hooks and the state that all ranks share."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -42,7 +40,7 @@ class Options(NamedTuple):
     shard_optimizer: bool | None = None
     samples: str | None = None
 
-    def checked(self) -> Options:
+    def checked(self) -> "Options":
         """The options, completed from the environment.
 
         Raises:

@@ -1,7 +1,5 @@
 """`evaluate` and `predict` of a `tnt.Model`: each rank computes its part of each batch, and results are brought together."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tarantella import collectives

@@ -1,7 +1,5 @@
 """Whether the ranks' weights and state are alike where all take the master's: in a file, or when a call begins."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`train_on_batch`, `test_on_batch` and `predict_on_batch` of a `tnt.Model`: each rank computes its part of one batch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

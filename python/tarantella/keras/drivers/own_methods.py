@@ -1,7 +1,5 @@
 """The methods of `tnt.Model` for a class with a `fit`, `evaluate` or `predict` of its own, or one for single batches."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

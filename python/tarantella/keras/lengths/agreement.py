@@ -10,8 +10,6 @@ A caller enters one of these contexts around the run of a model:
 Outside of all contexts, too, a length is that of the samples at hand. The innermost context counts.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager

@@ -1,7 +1,5 @@
 """The lengths of a whole batch, asked for by what computes with them and decided by the context of the run."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
@@ -16,7 +14,7 @@ from tarantella.keras.adapter.tensorflow import is_called_from
 
 Combination: TypeAlias = Literal["max", "sum"]
 """How a length of a whole batch is made of those of its parts."""
-Decide: TypeAlias = "Callable[[tf.Tensor, Combination], tf.Tensor]"
+Decide: TypeAlias = Callable[[tf.Tensor, Combination], tf.Tensor]
 """Gives the lengths of the whole batch, of those of the samples at hand: int64."""
 
 

@@ -5,8 +5,6 @@ padding is what a mean over it, a convolution or a recurrent layer without a mas
 it as one device. A length that the caller gives is left alone.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any, cast

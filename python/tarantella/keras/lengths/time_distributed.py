@@ -5,8 +5,6 @@ an output depends on the size of the batch, and a rank would compute less than o
 with the size of the whole batch, and say what that is. Whether Keras does this is found out by trying it, once it matters.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from typing import Any

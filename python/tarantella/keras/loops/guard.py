@@ -11,8 +11,6 @@ says so (`context.applying`). An optimizer that does not is
 A loop that reduces gradients itself, by our tape or by `tnt.all_reduce`, gives them to a plain optimizer, and passes.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import weakref

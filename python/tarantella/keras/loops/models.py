@@ -6,8 +6,6 @@ model is tried, once: eagerly at once. A graph keeps what the model is given in 
 next call of any function. Nothing is communicated, nothing is changed, and a warning is all that follows.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import threading

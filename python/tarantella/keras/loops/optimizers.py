@@ -1,7 +1,5 @@
 """`tnt.optimizers.Optimizer`: a Keras optimizer that reduces gradients before it does anything else with them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Gradients of training loops that a user writes: who reduces them, and how much each rank counts."""
 
-from __future__ import annotations
-
 import functools
 import weakref
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`tnt.DistributedGradientTape`: the gradients of all ranks, in a training loop of one's own."""
 
-from __future__ import annotations
-
 from types import TracebackType
 from typing import Any
 
@@ -36,7 +34,7 @@ class DistributedGradientTape:
         self._tape = tape
         models.install()
 
-    def __enter__(self) -> DistributedGradientTape:
+    def __enter__(self) -> "DistributedGradientTape":
         self._tape.__enter__()
         return self
 

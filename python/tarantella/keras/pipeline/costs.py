@@ -1,7 +1,5 @@
 """The time that each layer of a model takes, and the bytes of its tensors: what a partition into stages depends on."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

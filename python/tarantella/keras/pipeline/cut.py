@@ -1,7 +1,5 @@
 """A model's graph of layers, cut into the stages of a pipeline."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ The last stage needs these sums before it computes the loss of the first micro-b
 inputs alone, so the last stage's rank computes it by itself, without the layers of others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -4,8 +4,6 @@ TensorFlow's graph optimizer replaces some neighbours by one kernel (a Dense lay
 sums of sums in another order. It sees one stage at a time. A cut between such neighbours may therefore change the last bit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

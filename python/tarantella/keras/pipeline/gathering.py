@@ -1,7 +1,5 @@
 """Bringing a pipeline's weights and optimizer together on one rank: to write a file, or to read one and share it out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

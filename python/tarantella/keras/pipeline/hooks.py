@@ -1,7 +1,5 @@
 """The training and test steps of a model that is a pipeline: they take the place of Keras' own."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any

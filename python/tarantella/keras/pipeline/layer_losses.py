@@ -1,7 +1,5 @@
 """The losses that a model's layers add, and its regularizers: each stage computes its own, and the last one adds up all."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

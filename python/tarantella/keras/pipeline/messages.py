@@ -5,8 +5,6 @@ Each has a label, and an unexpected one is an error: a tensor in the place of an
 starts to receive them in that order, each into a tensor of its own, before it needs them, and waits for one when it needs it.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

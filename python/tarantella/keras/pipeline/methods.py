@@ -1,7 +1,5 @@
 """The methods of `tnt.Model` that a pipeline, of which each rank holds some stages, has in place of the ordinary ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any

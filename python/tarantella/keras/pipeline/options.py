@@ -1,7 +1,5 @@
 """The arguments of `tnt.Model` for a pipeline."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The Keras model inside a `tnt.Model` that is a pipeline, with its stages and what each rank holds of it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A rank's part of a model that is a pipeline, as its steps know it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 

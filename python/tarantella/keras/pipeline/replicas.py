@@ -3,8 +3,6 @@
 The ranks of a pipeline follow each other: rank ``replica * ranks + position`` has the stages of this position.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

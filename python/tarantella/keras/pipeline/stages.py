@@ -1,7 +1,5 @@
 """The stages of a model that the user asked for: the same on all ranks, by SplitLayers, by names, or by measured times."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ pipeline gives the bits of a serial reproducible training with as many shards. A
 last stage has the loss and the metrics, whose states go to all ranks at the end of each step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any

@@ -1,7 +1,5 @@
 """The variables of a pipeline in a checkpoint: collected as one device would have them, compared, and put back."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What a batch makes of a model's graph of layers: tensors, masks and added losses, found without computing anything."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager

@@ -4,8 +4,6 @@ Replicas of a pipeline have the same weights. With `shard_optimizer` each variab
 has its state in the optimizer and sends the new weight to the ranks with the same stages.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Hashes of a pipeline's variables, for `tarantella verify`: ranks hash what they hold, and exchange the hashes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

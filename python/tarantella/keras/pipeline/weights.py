@@ -1,7 +1,5 @@
 """The variables of a pipeline: each rank holds those of its stages, and all of them come together for a file."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -5,8 +5,6 @@ traced step of its own. The thresholds alternate step by step, so that a disturb
 one with the shortest median step is kept.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import time

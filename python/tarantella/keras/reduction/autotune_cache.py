@@ -1,7 +1,5 @@
 """A file on this host that keeps the best fusion threshold of each model for its next run."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

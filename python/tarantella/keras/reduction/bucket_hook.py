@@ -1,7 +1,5 @@
 """A user's function that sees each bucket of gradients after it is packed and before it is sent."""
 
-from __future__ import annotations
-
 import traceback
 import weakref
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Collectives on tensors and variables of TensorFlow and Keras, in graphs and eagerly."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

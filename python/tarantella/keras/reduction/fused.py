@@ -1,7 +1,5 @@
 """Tensors that travel together in one collective."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ compiled against the headers of the one in use, with the compiler of this machin
 CUDA runtime.
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import hashlib

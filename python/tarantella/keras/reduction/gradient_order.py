@@ -1,7 +1,5 @@
 """The order in which backward makes the gradients, read from the graph of a step while it is traced, before it ever runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

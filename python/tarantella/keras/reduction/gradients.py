@@ -1,7 +1,5 @@
 """Gradients as they are before and after the sum over ranks: their shapes, weights, ranges, and places in structures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ TensorFlow orders operations by their data alone. An op that waits for other ran
 may be only one. So each op that waits is added after all that were added before it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 

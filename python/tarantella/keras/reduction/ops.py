@@ -1,7 +1,5 @@
 """Our TensorFlow ops: loading them, the attachments by which they find reducers, their errors, and sums in a tree."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 from collections.abc import Callable, Iterator, Sequence

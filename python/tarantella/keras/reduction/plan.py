@@ -1,7 +1,5 @@
 """`tnt.plan`: the buckets in which gradients travel."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tarantella import runtime

@@ -1,7 +1,5 @@
 """The library's reducer as TensorFlow code sees it: it sums one list of tensors over ranks, in graphs and eagerly."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ from tarantella.keras.adapter.tensorflow import run_independently
 from tarantella.keras.reduction import device, device_placement, graph_order, ops
 from tarantella.keras.reduction.bucket_hook import BucketHook, PackedBucket
 
-_live: weakref.WeakSet[Reducer] = weakref.WeakSet()
+_live: "weakref.WeakSet[Reducer]" = weakref.WeakSet()
 
 
 WIRE_OWN = _native.WIRE_OWN

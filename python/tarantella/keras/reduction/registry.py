@@ -5,8 +5,6 @@ differ. The first traced step replaces it if backward makes the gradients in ano
 other fusion thresholds and drops all but the best.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 

@@ -4,8 +4,6 @@
 public functions, with the gradients that `tnt.DistributedGradientTape` and steps of `tnt.Model` need.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

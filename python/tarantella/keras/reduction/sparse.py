@@ -1,7 +1,5 @@
 """Sparse gradients, such as an embedding's: summed over ranks by their rows, or gathered, without filling the whole table."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The cost of a training's communication, logged once at its end."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Variables across ranks: broadcast at the start, compared by hash, averaged where ranks differ."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from typing import Any

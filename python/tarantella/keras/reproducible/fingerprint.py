@@ -5,8 +5,6 @@ reducers, by TensorFlow's FarmHash of their bytes, and the hashes are kept in a 
 between steps.
 """
 
-from __future__ import annotations
-
 import json
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,8 +45,8 @@ class View:
 
 FORMAT = 1
 _BITS = (1 << 64) - 1
-_recorders: weakref.WeakKeyDictionary[Any, Recorder] = weakref.WeakKeyDictionary()
-_log: _Log | None = None
+_recorders: "weakref.WeakKeyDictionary[Any, Recorder]" = weakref.WeakKeyDictionary()
+_log: "_Log | None" = None
 
 
 # ------------------------------------------------------------------------------------------------- for other modules
@@ -92,7 +90,7 @@ def recorded_step(model: Any, bucket_of: Callable[[], Mapping[int, int]], view: 
     recorder.after_step(None, recorder.steps, bucket_of)
 
 
-def _recorder(model: Any, view: View | None = None) -> Recorder | None:
+def _recorder(model: Any, view: View | None = None) -> "Recorder | None":
     """The model's recorder: on the rank that writes the file, or on all ranks if each holds a part of the model."""
     global _log
     path = settings.fingerprint()

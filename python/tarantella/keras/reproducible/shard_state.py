@@ -1,7 +1,5 @@
 """The state that a step changes beside the trained variables: restored before each shard, brought together after the last."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Of that first time TensorFlow keeps only what the lengths need, as a rule the splitting of text or the rows' ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field

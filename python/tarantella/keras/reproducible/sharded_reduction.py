@@ -1,7 +1,5 @@
 """Gradients and metrics of a reproducible step: summed over this rank's shards, and reduced over ranks after the last one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

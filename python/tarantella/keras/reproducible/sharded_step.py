@@ -1,7 +1,5 @@
 """The shard of a batch that is being computed in a reproducible step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

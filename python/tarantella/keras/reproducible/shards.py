@@ -6,8 +6,6 @@ levels of the tree are sums on one rank (here), and the upper ones are sums over
 addition is not associative, but the same tree gives the same bits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Callbacks that run on the master alone and read the optimizer's state."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any

@@ -4,8 +4,6 @@ Each trained variable has an owner. It holds the variable's state in the optimiz
 weights to all ranks. Everything else of the optimizer, such as its step count, is the same on all ranks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """One optimizer whose state is spread over ranks."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The ranks that hold the state of each variable: whole variables, balanced by bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

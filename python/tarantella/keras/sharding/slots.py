@@ -1,7 +1,5 @@
 """Reading and writing an optimizer's state that is spread over ranks, one variable at a time."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Whether an optimizer of the user's own updates each variable from its own gradient and state, tried on made-up numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

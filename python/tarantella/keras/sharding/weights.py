@@ -1,7 +1,5 @@
 """The weights after an update: each rank has changed its own, and all ranks get them, in fused buckets."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -6,8 +6,6 @@ k-th call. The result is the mean of the gradients of k global batches, as on on
 calls the accumulators of ranks differ; their sum is the accumulator of one device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 

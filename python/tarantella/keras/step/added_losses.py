@@ -4,8 +4,6 @@ An added sum over samples is scaled in each step, so that the mean over ranks is
 those of weights are the same on all ranks, and those of activities are divided by the number of samples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The check that all ranks took parts of the same batch, and the sentence that says whose batch differs, and in what."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -9,8 +9,6 @@ loss of the whole; and each of the sums of the whole must be the sum of those of
 which a sum over a model's weights is as well. A loss that couples samples in another way, as by a maximum, stays refused.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext

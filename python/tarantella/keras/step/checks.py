@@ -1,7 +1,5 @@
 """Checks between the steps of `fit` that ranks agree, and the synchronisation of state that is each rank's own."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

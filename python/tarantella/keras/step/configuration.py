@@ -5,8 +5,6 @@ of dropout, a learning rate or a momentum. Their gradients would be mixed withou
 `get_config`; a function is described by its code and the numbers that it closes over.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json

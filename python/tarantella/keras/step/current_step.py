@@ -1,7 +1,5 @@
 """The part that this rank has in the step that is being traced or run eagerly, and how much it counts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Variables that a training step changes by a mean or a sum over its samples: ranks bring the changes together in the step."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

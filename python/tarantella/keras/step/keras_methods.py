@@ -4,8 +4,6 @@ Many models have such versions: they prepare their data and call that of `keras.
 version, as in plain Keras, and Tarantella steps in where Keras' method is reached.
 """
 
-from __future__ import annotations
-
 import functools
 import weakref
 from collections.abc import Callable, Iterator, Mapping

@@ -5,8 +5,6 @@ sum, or a mean over the elements that a mask or sample weights leave, is scaled 
 loss that couples the samples of a batch is right only if it is computed from all of them, on every rank.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol

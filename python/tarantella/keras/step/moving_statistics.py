@@ -5,8 +5,6 @@ is usual. For anything else, such as a queue of features, it is not what one dev
 the first step (`trial/kept_state.py`) has refused it, or found out how ranks bring it together.
 """
 
-from __future__ import annotations
-
 import weakref
 from typing import Any
 

@@ -8,8 +8,6 @@ seed and on the rank alone. Rank 0 draws what one device draws.
 What is not noise is left alone: initial values of variables, and operations of datasets, which no step runs.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 import threading

@@ -1,7 +1,5 @@
 """BatchNormalization over the samples of all ranks, for every layer that is made with ``synchronized=True``."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Attributes of objects that are replaced for a while."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -4,8 +4,6 @@ A step that computes with its gradients, as one that clips them does, needs thos
 tape makes them, and the optimizer takes what the step made of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any

@@ -4,8 +4,6 @@ A clone, or a model loaded from a file, is a plain Keras model, whose `fit` know
 `fit` raises an error that says what to do. Other plain models may train, each rank its own, and the log says so once.
 """
 
-from __future__ import annotations
-
 import functools
 import weakref
 from collections.abc import Callable, Iterator

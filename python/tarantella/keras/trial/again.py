@@ -1,7 +1,5 @@
 """When a batch is tried again: data may change from epoch to epoch, and a trial takes time."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager

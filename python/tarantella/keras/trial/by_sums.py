@@ -4,8 +4,6 @@ A loss, what layers add, or a model's own `compute_loss` is computed of the samp
 sums of the whole in the parts. All ranks try what any of them found to be coupled, and agree on how each sum is made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

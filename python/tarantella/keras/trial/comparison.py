@@ -1,7 +1,5 @@
 """How numbers of a batch are made of those of its parts."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterable, Sequence
 from enum import Enum

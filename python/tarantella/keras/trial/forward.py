@@ -4,8 +4,6 @@ The loop itself cannot be run again, and its loss is its own business. A call of
 loop has given it, and on two parts of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 The step is run on the whole batch. What its losses are given, labels and predictions, has rows that can be cut.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from tarantella.keras import adapter

@@ -4,8 +4,6 @@ The optimizer's variables, metrics and BatchNormalization's averages are not mea
 ranks bring together in each step (`step/kept_state.py`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ A loss that returns a sum is summed over ranks, or scaled in each step (`tarante
 the samples of a batch is computed from those of all ranks if it was given to `compile`, and else refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ together, as a function does that returns the F1 score of a batch, or if the res
 each rank has to give the metric the samples of all ranks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

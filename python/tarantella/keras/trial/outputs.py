@@ -4,8 +4,6 @@ What normalises by a batch in training alone couples samples by design, as Batch
 step of the user's own is tried as a whole (`own_step`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any

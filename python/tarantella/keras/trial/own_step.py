@@ -7,8 +7,6 @@ the global ones right, and so do the numbers that the step tracks and logs. A st
 clips them does, gets those of the batch from its tapes. A step that couples samples is refused.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

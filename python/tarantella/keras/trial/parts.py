@@ -5,8 +5,6 @@ the longest ones are all in the other. The length of a sample is the number of i
 are not zero.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """What one run of a step gave, and the attributes of a model by which it is noted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -85,7 +83,7 @@ class Record:
         """The tensors in the record, in their order."""
         return [tensor for tensor in tf.nest.flatten(self._traced()) if tf.is_tensor(tensor)]
 
-    def with_values(self, values: Sequence[Any]) -> Record:
+    def with_values(self, values: Sequence[Any]) -> "Record":
         """The record with other tensors in the place of those."""
         given = iter(values)
         traced = self._traced()

@@ -8,8 +8,6 @@ The gradients take most of a step's time. So a run can look at the values that t
 a batch is made of those of its parts, its gradients are made of theirs as well.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -68,7 +66,7 @@ def gradients_in(record: Record, whole_record: Record | None) -> AbstractContext
     return tapes.replaced(take)
 
 
-def _run_step(tried: Tried, name: str, batch: Any, step: TrialStep, in_tapes: Callable[[Record], Any]) -> Record:
+def _run_step(tried: "Tried", name: str, batch: Any, step: TrialStep, in_tapes: Callable[[Record], Any]) -> Record:
     """Runs the step of the plain model on these samples, or traces it, without an update."""
     model, record, own = tried.model, Record(), step.loss_kinds.own_by_sums.get(name)
     with (

@@ -1,7 +1,5 @@
 """What a run of a model changes, which a trial restores: variables, generators of random numbers, metrics."""
 
-from __future__ import annotations
-
 import functools
 import random
 from collections.abc import Callable, Iterator, Sequence

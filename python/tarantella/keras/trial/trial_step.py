@@ -1,7 +1,5 @@
 """The step that a loss is computed in while it is tried."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """The trials of one model: what is tried on a batch of the user's, and what follows from what all ranks find."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

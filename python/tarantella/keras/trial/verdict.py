@@ -1,7 +1,5 @@
 """What all ranks found together, and the messages about it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple

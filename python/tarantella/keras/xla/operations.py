@@ -1,7 +1,5 @@
 """Questions about the operations of a step's graph: which draw random numbers, and which variables they use."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Sequence
 from itertools import chain
 from typing import Any

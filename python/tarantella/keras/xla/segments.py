@@ -10,8 +10,6 @@ give their gradients when they end: those of the last segment first, while backw
 * A layer that XLA cannot compile in this way runs without XLA, and the log says which and why.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -127,7 +125,7 @@ class CompiledCalls:
                 parts.append([])
         return [part for part in parts if part]
 
-    def _run_part(self, run: _GraphRun, part: Sequence[Any]) -> None:
+    def _run_part(self, run: "_GraphRun", part: Sequence[Any]) -> None:
         if len(part) == 1 and self._is_cut(part[0].operation):
             run.plain(part)
             return
@@ -250,7 +248,7 @@ class _Tensors:
     flat: list[Any]
 
     @staticmethod
-    def of(structure: Any) -> _Tensors:
+    def of(structure: Any) -> "_Tensors":
         return _Tensors(structure, tf.nest.flatten(structure, expand_composites=True))
 
     @property

@@ -1,7 +1,5 @@
 """The words of the launcher: the error of a command line, and numbers of things."""
 
-from __future__ import annotations
-
 
 class UsageError(Exception):
     """The command line cannot be run; the text is the whole message."""

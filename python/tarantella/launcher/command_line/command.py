@@ -4,8 +4,6 @@ A script, `-m` and a module, `-c` and a text, or `-` for a script from standard 
 launcher, and so is what follows the word `python` or `python3`. Anything else is a program that runs itself.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """`tarantella horovodrun`: the command lines of Horovod's launcher, as those of ours."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 

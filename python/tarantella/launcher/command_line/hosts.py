@@ -4,8 +4,6 @@ A hostfile has one host per line, as `name`, `name slots=2` or `name:2`. Empty l
 of a host that is named again add up.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Iterable, Sequence

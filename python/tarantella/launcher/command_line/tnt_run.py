@@ -3,8 +3,6 @@
 The program needs no `--` before it, as with mpirun, and the output of all ranks is shown.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex

@@ -1,7 +1,5 @@
 """A look into a running job, and into one that has failed: what each of its ranks does, from their flight records."""
 
-from __future__ import annotations
-
 import json
 import os
 import selectors

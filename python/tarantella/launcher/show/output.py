@@ -3,8 +3,6 @@
 A line of one rank never contains text of another rank.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import selectors

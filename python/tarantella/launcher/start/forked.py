@@ -4,8 +4,6 @@ The fork leaves the launcher's stack by an exception, which `cli.main` catches. 
 of the launcher below it: the interpreter ends as it does for any script, exit handlers and exit codes included.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import signal

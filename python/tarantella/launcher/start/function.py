@@ -4,8 +4,6 @@ The ranks are fresh processes of a launcher of their own (`function_job.py`), so
 computed disturbs them. The function goes to them, and its values come back, in files of a temporary folder.
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import operator
@@ -181,7 +179,7 @@ def _run(folder: Folder, ranks: int, timeout: float | None) -> int:
     return launcher.returncode
 
 
-def _end(launcher: subprocess.Popen[bytes], output: _Output, number: signal.Signals) -> None:
+def _end(launcher: subprocess.Popen[bytes], output: "_Output", number: signal.Signals) -> None:
     if launcher.poll() is None:
         launcher.send_signal(number)
         try:

@@ -4,8 +4,6 @@ The interpreter's own start is imitated: `__main__`, `sys.argv`, `sys.path[0]`, 
 in the program.
 """
 
-from __future__ import annotations
-
 import builtins
 import importlib.util
 import io

@@ -1,7 +1,5 @@
 """The mpirun that starts ranks on other hosts: its kind, and its command line."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

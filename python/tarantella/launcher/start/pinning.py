@@ -4,8 +4,6 @@ Local ranks take the sockets in turn. Memory is local anyway where a bound threa
 forbids other memory. Processes that a rank starts inherit both.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform
@@ -82,7 +80,7 @@ class Pinning:
             _try_memory(places[0])
 
     @staticmethod
-    def from_options(options: Options, ranks_here: int) -> Pinning | None:
+    def from_options(options: Options, ranks_here: int) -> "Pinning | None":
         """The pinning that the options ask for, on this machine; None if they ask for none. Raises UsageError.
 
         Args:

@@ -4,8 +4,6 @@ The ranks are forks of the launcher (`forked.py`). They start in the time of one
 devices do not survive a fork, so the modules must not create any.
 """
 
-from __future__ import annotations
-
 import ast
 import gc
 import importlib

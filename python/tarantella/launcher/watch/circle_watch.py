@@ -4,8 +4,6 @@ No rank is lost then, and none late: each would wait for TNT_TIMEOUT. It is a wa
 still make the missing call. So the ranks must be in the same calls at two looks, and compute next to nothing meanwhile.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 

@@ -4,8 +4,6 @@ A left-over process belongs to this user, was a rank or was started by one, and 
 in its environment (`mark.py`), never by its name. On other hosts mpirun starts this module (`own_program.py`).
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

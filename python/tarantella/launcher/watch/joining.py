@@ -5,8 +5,6 @@ of the launcher (`environment.join_address`), whatever program starts it: the re
 rank that joins through the C API says nothing: its flight record tells. A program that is not Python's is not judged at all.
 """
 
-from __future__ import annotations
-
 import os
 import selectors
 import socket

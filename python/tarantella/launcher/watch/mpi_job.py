@@ -4,8 +4,6 @@ mpirun waits for all hosts, one that has gone included, for minutes. So what it 
 a rank has failed, it gets some seconds to end the others.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import selectors

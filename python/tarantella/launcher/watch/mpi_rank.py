@@ -4,8 +4,6 @@ mpirun starts it once for each rank. Like the launcher on one node, it shows, hi
 reports its failure. It ends the rank and all that it started when mpirun asks for that or has gone.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -3,8 +3,6 @@
 These are lines on standard error with a control character, which the launcher takes out. So it knows of an mpirun that hangs.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import time

@@ -6,8 +6,6 @@ its own or another environment. If the supervisor is killed, the kernel tells th
 they have started. If the launcher is killed, the kernel kills the ranks, and the supervisor the rest.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import select

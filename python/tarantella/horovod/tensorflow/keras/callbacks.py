@@ -1,7 +1,5 @@
 """The callbacks for `fit` of a plain Keras model on all ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The variables of a model whose training step is the user's own: only the step itself knows what it uses of the model."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """Keras' callbacks: their state, the files they write, and a base class for our own."""
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil

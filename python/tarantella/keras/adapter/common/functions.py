@@ -1,7 +1,5 @@
 """The functions that Keras makes of a model's steps, and traces: which are in place, and for which new ones were asked."""
 
-from __future__ import annotations
-
 import functools
 import weakref
 from typing import Any

@@ -1,7 +1,5 @@
 """Models, their layers and weights, and the functions that Keras makes of their steps."""
 
-from __future__ import annotations
-
 import functools
 import types
 from collections.abc import Callable, Iterator, Sequence

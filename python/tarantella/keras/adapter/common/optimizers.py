@@ -1,7 +1,5 @@
 """Optimizers, where a model keeps them, and their learning rates."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """How legacy Keras reads data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

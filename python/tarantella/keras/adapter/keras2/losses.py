@@ -1,7 +1,5 @@
 """Losses and metrics of legacy Keras."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Models of legacy Keras: how their variables are made and named."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

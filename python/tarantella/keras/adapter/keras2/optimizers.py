@@ -3,8 +3,6 @@
 Those of the old kind and LossScaleOptimizer hold state that their public ``variables`` leave out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Losses and metrics of Keras 3."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any

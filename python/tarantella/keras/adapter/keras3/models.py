@@ -1,7 +1,5 @@
 """Models of Keras 3: how their variables are made and named."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

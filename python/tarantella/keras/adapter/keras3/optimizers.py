@@ -3,8 +3,6 @@
 The state of gradient accumulation is private: the public ``iterations`` counts updates, not steps, and the sums have no name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ An optimizer makes all its variables by `add_variable`. While it is built here, 
 without elements for a value: nothing is allocated for them, and the list of variables is that of one device all the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
@@ -24,13 +22,13 @@ from tarantella.keras.adapter.common.optimizers import is_slot
 class Holder(Protocol):
     """What a slot asks for its value when the value is wanted outside of a step."""
 
-    def read(self, slot: Slot) -> NDArray[Any]:
+    def read(self, slot: "Slot") -> NDArray[Any]:
         """The value that the slot has on its owner."""
 
-    def write(self, slot: Slot, value: Any) -> None:
+    def write(self, slot: "Slot", value: Any) -> None:
         """Gives the slot a value on its owner."""
 
-    def take(self, slot: Slot, value: NDArray[Any] | None) -> None:
+    def take(self, slot: "Slot", value: NDArray[Any] | None) -> None:
         """Gives the slot the master's value on its owner. value: None on the other ranks."""
 
     def asks_owners(self) -> bool:
@@ -39,7 +37,7 @@ class Holder(Protocol):
     def in_step(self) -> bool:
         """Whether an optimizer makes a step, in which ranks assign to their own slots alone."""
 
-    def meet_to_assign(self, slot: Slot, value: NDArray[Any]) -> None:
+    def meet_to_assign(self, slot: "Slot", value: NDArray[Any]) -> None:
         """Checks that all ranks assign this value to this slot."""
 
 
