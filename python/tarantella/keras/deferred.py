@@ -7,7 +7,7 @@ seeds when they are made, so the order in which they are called later changes no
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +16,7 @@ from tarantella import collectives
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.adapter.front_end import LEGACY
-from tarantella.keras.step.patch import Patch
+from tarantella.keras.step.patch import patched
 
 _INITIALIZER = "_tnt_initializer"
 _was_used = False  # whether there may be deferred weights: a model that is not compiled yet may refuse to list its variables
@@ -138,9 +138,8 @@ def present(variables: Sequence[Any], released: Callable[[Any], bool] = is_defer
             adapter.release(variable)
 
 
-@contextmanager
-def layer_by_layer(layers: Iterable[Any], released: Callable[[Any], bool]) -> Iterator[None]:
-    """In this context the layers compute, eagerly, also with variables that are released: they are there for one call."""
+def layer_by_layer(layers: Iterable[Any], released: Callable[[Any], bool]) -> AbstractContextManager[None]:
+    """The context in which the layers compute, eagerly, also with variables that are released: they are there for one call."""
 
     def computing(layer: Any) -> Callable[..., Any]:
         call = layer.call
@@ -151,9 +150,5 @@ def layer_by_layer(layers: Iterable[Any], released: Callable[[Any], bool]) -> It
 
         return call_with_values
 
-    patch = Patch([(layer, "call", computing(layer)) for layer in {id(layer): layer for layer in layers}.values()])
-    patch.apply()
-    try:
-        yield
-    finally:
-        patch.revert()
+    once = {id(layer): layer for layer in layers}
+    return patched(lambda: [(layer, "call", computing(layer)) for layer in once.values()])

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.keras import adapter, deferred
 from tarantella.keras.pipeline.trace import Traced, variables_of
-from tarantella.keras.step.patch import Patch
+from tarantella.keras.step.patch import patched
 
 BACKWARD = 2.0
 """The time of a backward pass, in forward passes."""
@@ -119,13 +119,9 @@ def measured(model: Any, x_spec: Any, rows: int) -> list[float]:
         return adapter.layer_graph_outputs(graph, values)
 
     x = tf.nest.map_structure(lambda spec: tf.zeros([rows, *spec.shape[1:]], spec.dtype), x_spec)
-    patch = Patch([(graph, adapter.layer_graph_runner(), run)])
-    patch.apply()
-    try:
+    with patched(lambda: [(graph, adapter.layer_graph_runner(), run)]):
         for _ in range(_RUNS):
             model(x, training=False)
-    finally:
-        patch.revert()
     fastest: dict[Any, float] = {}
     for call, milliseconds in zip(calls, best, strict=True):
         fastest[_looks(call)] = min(milliseconds, fastest.get(_looks(call), float("inf")))

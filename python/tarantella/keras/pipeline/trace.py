@@ -11,7 +11,7 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.adapter.common.building import any_batch_size
 from tarantella.keras.lengths import agreement
-from tarantella.keras.step.patch import Patch
+from tarantella.keras.step.patch import Attribute, patched
 from tarantella.keras.xla import operations
 
 
@@ -60,13 +60,8 @@ def trace(model: Any, x_spec: Any) -> Trace:
     added: dict[bool, list[int]] = {}
     for training in (True, False):
         recorder = _Recorder(model, found)
-        patch = Patch([(recorder.graph, adapter.layer_graph_runner(), recorder.run)])
-        patch.apply()
-        try:
-            with without_lengths():
-                graph = _graph_of(functools.partial(model, training=training), x_spec)
-        finally:
-            patch.revert()
+        with patched(recorder.attributes), without_lengths():
+            graph = _graph_of(functools.partial(model, training=training), x_spec)
         refuse_noise(model, graph)
         _refuse_foreign_state(model, graph)
         added[training] = recorder.places_of_losses()
@@ -88,6 +83,10 @@ class _Recorder:
         self.graph = adapter.layer_graph(model)
         self._model, self._found, self._is_first = model, found, not found
         self._losses: list[list[int]] = []  # for each layer, the places of the calls that added its losses
+
+    def attributes(self) -> list[Attribute]:
+        """The graph runs by the recorder."""
+        return [(self.graph, adapter.layer_graph_runner(), self.run)]
 
     def run(self, inputs: Any, operation_fn: Any = lambda operation: operation, call_fn: Any = None) -> Any:
         values = dict(zip(map(id, self.graph.inputs), adapter.keras.tree.flatten(inputs), strict=True))

@@ -1,7 +1,7 @@
 """The variables of a pipeline: each rank holds those of its stages, and all of them come together for a file."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, deferred
 from tarantella.keras.reduction import weights
 from tarantella.keras.reproducible import shard_state
-from tarantella.keras.step.patch import Patch
+from tarantella.keras.step.patch import patched
 
 
 class Holdings:
@@ -62,15 +62,9 @@ class Holdings:
             adapter.release(variable)
         self.is_released = True
 
-    @contextmanager
-    def assigning_own(self) -> Iterator[None]:
-        """In this context variables that other ranks hold take no values."""
-        patch = Patch([(v, "assign", _ignore) for v in self._variables_elsewhere()])
-        patch.apply()
-        try:
-            yield
-        finally:
-            patch.revert()
+    def assigning_own(self) -> AbstractContextManager[None]:
+        """The context in which variables that other ranks hold take no values."""
+        return patched(lambda: [(v, "assign", _ignore) for v in self._variables_elsewhere()])
 
     def value(self, variable: Any) -> NDArray[Any]:
         """The value of a variable, from its owner. Collective."""

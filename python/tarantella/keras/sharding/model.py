@@ -4,8 +4,8 @@ Each trained variable has an owner. It holds the variable's state in the optimiz
 weights to all ranks. Everything else of the optimizer, such as its step count, is the same on all ranks.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from tarantella import collectives, settings
@@ -13,7 +13,7 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.sharding.optimizer import ShardedOptimizer
 from tarantella.keras.sharding.slots import SharedSlots
-from tarantella.keras.step.patch import Attribute, Patch
+from tarantella.keras.step.patch import Attribute, patched
 
 
 class ShardedOptimizers:
@@ -59,18 +59,12 @@ class ShardedOptimizers:
         """The context in which the master may read and write state of other ranks, which answer until it leaves."""
         return self.slots.served()
 
-    @contextmanager
-    def building(self) -> Iterator[None]:
-        """In this context the model's optimizers are built with this rank's part of their state.
+    def building(self) -> AbstractContextManager[None]:
+        """The context in which the model's optimizers are built with this rank's part of their state.
 
         They update this part alone, as a step of the user's own is traced to build them.
         """
-        patch = Patch([hook for sharded in self._all() for hook in sharded.hooks()])
-        patch.apply()
-        try:
-            yield
-        finally:
-            patch.revert()
+        return patched(lambda: [hook for sharded in self._all() for hook in sharded.hooks()])
 
     def start(self) -> None:
         """The ranks have the same weights, and go on with one state of the optimizers, of which each has its part. Collective.

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tarantella.keras import adapter
-from tarantella.keras.step.patch import Patch
+from tarantella.keras.step.patch import patched
 
 _SHAPES = ((3, 2), (2,), (2, 2), (4,))
 _STEPS = 3
@@ -56,12 +56,8 @@ class _Copy:
 
     def apply(self, grads: Sequence[Any]) -> None:
         """A step of the optimizer. It changes its own variables only."""
-        patch = Patch(adapter.own_updates(self._optimizer, lambda index: index in self._own, lambda: None))
-        patch.apply()
-        try:
+        with patched(lambda: adapter.own_updates(self._optimizer, lambda index: index in self._own, lambda: None)):
             self._optimizer.apply([tf.constant(g) for g in grads], self.weights)
-        finally:
-            patch.revert()
 
     def take(self, weights: Sequence[Any]) -> None:
         """The variables get these values."""
