@@ -36,18 +36,15 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return _run(sys.argv[1:] if argv is None else argv, console)
     except UsageError as error:
-        console.message(str(error))
-        console.drain()
+        console.announce(str(error))
         return USAGE_ERROR
     except OSError as error:
-        console.message(refusal(error))
-        console.drain()
+        console.announce(refusal(error))
         return 1
     except SystemExit as done:  # --help and --version: argparse has printed and wants to stop
         if done.code is None or isinstance(done.code, int):
             return done.code or 0
-        console.message(str(done.code))
-        console.drain()
+        console.announce(str(done.code))
         return 1
     except KeyboardInterrupt:  # before the first rank was started, or after the last one had ended
         return 128 + signal.SIGINT

@@ -40,15 +40,12 @@ class Schedule:
 
     @property
     def ranks(self) -> int:
-        """The number of ranks."""
         return len(self.rows)
 
     def rank_of(self, stage: int) -> int:
-        """The rank that computes a stage."""
         return stage % self.ranks
 
     def stages_of(self, rank: int) -> range:
-        """The stages of a rank."""
         return range(rank, self.stages, self.ranks)
 
     @property

@@ -115,8 +115,6 @@ class Lane:
 
 @dataclass(frozen=True)
 class Record:
-    """The record of a rank."""
-
     rank: int
     ranks: int
     pid: int

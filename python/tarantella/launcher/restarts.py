@@ -124,20 +124,17 @@ def _wait(seconds: float, console: Console) -> int:
     """Waits before a restart. Returns the number of the signal that asked for the job's end, or 0."""
     if seconds == 0:
         return 0
-    console.message(f"the next start is in {seconds:g} s")
-    console.drain()
+    console.announce(f"the next start is in {seconds:g} s")
     deadline = time.monotonic() + seconds
     with SignalPipe() as signals:
         while (left := deadline - time.monotonic()) > 0:
             select.select([signals.descriptor], [], [], left)
             numbers = signals.read()
             if ASKING in numbers:
-                console.message(f"no rank runs: the next start is in {max(0.0, deadline - time.monotonic()):.0f} s")
-                console.drain()
+                console.announce(f"no rank runs: the next start is in {max(0.0, deadline - time.monotonic()):.0f} s")
             ending = [number for number in numbers if number in ENDING]
             if ending:
-                console.message("interrupted")
-                console.drain()
+                console.announce("interrupted")
                 return ending[0]
     return 0
 

@@ -44,11 +44,9 @@ class ModelState:
         self._per_rank = runtime.get_size() > 1 and not is_same  # whether ranks have parts of their own within an epoch
 
     def collect(self) -> Stored:
-        """See `collect`."""
         return collect(self._model, self._per_rank)
 
     def collect_part(self) -> tuple[dict[str, list[dict[str, Any]]], list[NDArray[Any]]]:
-        """See `collect_part`."""
         return collect_part(self._model, self._per_rank)
 
     def difference(self, stored: Stored | None, common_seed: bool) -> str | None:
@@ -56,7 +54,6 @@ class ModelState:
         return None if stored is None else difference(self._model, stored, common_seed)
 
     def restore(self, stored: Stored | None, common_seed: bool) -> None:
-        """See `restore`."""
         restore(self._model, stored, common_seed, self._per_rank)
 
 

@@ -37,7 +37,6 @@ class Cut:
     losses: LayerLosses
 
     def crossings_of_kind(self, kind: Kind) -> list[Crossing]:
-        """The crossings of one kind."""
         return [crossing for crossing in self.crossings if crossing.kind is kind]
 
     def received_by(self, stage: int) -> list[Crossing]:

@@ -17,8 +17,6 @@ from tarantella.keras.reduction.sparse import SparseReducer
 
 
 class ReducerKey(NamedTuple):
-    """The key of a reducer."""
-
     name: str
     variables: tuple[int, ...]  # the ids of the objects whose tensors are reduced
     fusion_threshold: float | None = None  # of gradients; None: the default of the environment

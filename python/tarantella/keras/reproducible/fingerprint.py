@@ -173,7 +173,6 @@ class Recorder:
     # ----------------------------------------------------------------------------------------------- between steps
 
     def begin(self) -> None:
-        """A training begins."""
         self._training, self._initial, self._described, self.steps = 0, None, False, 0
         if self._log is not None:
             self._training = self._log.trainings

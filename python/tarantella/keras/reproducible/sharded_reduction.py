@@ -40,7 +40,6 @@ class ShardedGradients(GradientReduction):
         self._reducer: Reducer | None = None
 
     def begin_shard(self) -> None:
-        """A shard begins to be computed."""
         self.shard_gradients: list[tf.Tensor] = []
         self._is_applied = False
 

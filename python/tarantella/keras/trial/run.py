@@ -101,8 +101,6 @@ def _itself(value: Any) -> Any:
 
 
 class Tried(NamedTuple):
-    """A model that is tried."""
-
     model: Any
     kinds: LossKinds
     """What is known of its losses."""
@@ -158,7 +156,6 @@ class Runs:
             ) from error
 
     def whole(self, batch: Any) -> Record:
-        """The record of the whole."""
         return self._record(batch, 1.0, None)
 
     def _record(self, batch: Any, weight: float, whole: Record | None) -> Record:

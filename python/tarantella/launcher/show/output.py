@@ -117,6 +117,11 @@ class Console:
         """A message of the launcher itself."""
         self.write(STDERR, f"tarantella: {text}\n".encode(errors="backslashreplace"))
 
+    def announce(self, text: str) -> None:
+        """A message, which is written when this returns, as `drain` does."""
+        self.message(text)
+        self.drain()
+
     def write(self, descriptor: int, text: bytes) -> None:
         if descriptor in self._broken:
             return

@@ -107,8 +107,7 @@ class MpiJob:
                     preexec_fn=partial(end_with_parent, os.getpid(), signal.SIGTERM),
                 )
             except (OSError, subprocess.SubprocessError) as error:
-                self._console.message(f"cannot start {self._command[0]!r}: {error}")
-                self._console.drain()
+                self._console.announce(f"cannot start {self._command[0]!r}: {error}")
                 return JobResult(CANNOT_START, started=False)
             finally:
                 if stdout is not None:

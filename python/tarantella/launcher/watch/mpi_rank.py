@@ -52,8 +52,7 @@ def main(argv: list[str]) -> int:
     try:
         pinning = Pinning.from_options(options, local_size())
     except UsageError as error:
-        console.message(f"rank {_rank()} on {socket.gethostname()}: {error}")
-        console.drain()
+        console.announce(f"rank {_rank()} on {socket.gethostname()}: {error}")
         return 1
     pmi = os.environ.get("PMI_FD", "")  # MPICH's Hydra notices by its end that the rank has gone
     spec = RankSpec(

@@ -124,6 +124,5 @@ def _supervise(launcher: int, mask: set[int], console: Console, grace: float) ->
                 time.sleep(10 * INTERVAL)
             count = len(end_adopted())
             also = f"; {counted(count, 'process')} of the job {'was' if count == 1 else 'were'} ended" if count else ""
-            console.message(f"the launcher (pid {launcher}) {ExitStatus(signal=-code)}{also}")
-            console.drain()
+            console.announce(f"the launcher (pid {launcher}) {ExitStatus(signal=-code)}{also}")
     os._exit(code if code >= 0 else 128 - code)
