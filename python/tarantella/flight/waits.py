@@ -22,8 +22,6 @@ class Wait:
     call: Call
     waits: bool
     """Whether the rank is seen to wait in it for others."""
-    last_seen_ns: int
-    """When it was last seen to wait in it, or began it; on the clock of its host."""
 
 
 class Waits:
@@ -97,9 +95,8 @@ class Waits:
         for key, lane in self._lanes[rank].items():
             still = [call for call in lane.calls if call.is_open]
             for call in still if key.messages else [call for call in still if call is lane.last]:
-                seen = max(lane.waiting_ns, call.begin_ns)
                 waits = 0 < call.begin_ns <= lane.waiting_ns and self._now[rank] - lane.waiting_ns < STALE_NS
-                yield Wait(key, call, waits, seen)
+                yield Wait(key, call, waits)
 
     def _is_waiting(self, rank: int) -> bool:
         return any(wait.waits for wait in self.by_rank.get(rank, ()))

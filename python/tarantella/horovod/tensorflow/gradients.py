@@ -10,9 +10,8 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.horovod.common.process_sets import ProcessSet, global_process_set
 from tarantella.horovod.tensorflow import joining
-from tarantella.horovod.tensorflow.collectives import Average, ReduceOp, Sum, allreduce, grouped_allreduce, operation
+from tarantella.horovod.tensorflow.collectives import Average, ReduceOp, Sum, allreduce, grouped_allreduce, operation, scaled
 from tarantella.horovod.tensorflow.compression import Compression
-from tarantella.horovod.tensorflow.scaling import scaled
 from tarantella.keras import adapter
 from tarantella.keras.loops.reducers import LoopReducers, LoopReduction
 from tarantella.keras.reduction import gradients

@@ -14,13 +14,11 @@ from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
 from tarantella.keras.checkpoint import callback_states, lock, randomness, state
 from tarantella.keras.checkpoint.callback import Checkpoint
-from tarantella.keras.checkpoint.dataset_state import depends_on_iterators_only, runs_python
 from tarantella.keras.checkpoint.position import FingerprintedDataset, Position
-from tarantella.keras.checkpoint.replay import Replay, data_changed
+from tarantella.keras.checkpoint.replay import Replay, data_changed, depends_on_iterators_only, runs_python
 from tarantella.keras.checkpoint.restart import Beginning, open_folder
 from tarantella.keras.checkpoint.schedule import Schedule
-from tarantella.keras.checkpoint.termination import EXIT_CODE, TerminationNotice
-from tarantella.keras.checkpoint.validation import Validation
+from tarantella.keras.checkpoint.termination import EXIT_CODE, TerminationNotice, Validation
 from tarantella.keras.checkpoint.writer import SharedWriter
 from tarantella.keras.reduction.reducer import check_all
 from tarantella.seeding import global_seed

@@ -14,8 +14,7 @@ from tarantella import collectives, runtime
 from tarantella.keras import adapter
 from tarantella.keras.checkpoint import parts
 from tarantella.keras.reduction import weights
-from tarantella.keras.sharding.ownership import owners_of
-from tarantella.keras.sharding.weights import bytes_of
+from tarantella.keras.sharding.weights import bytes_of, owners_of
 from tarantella.keras.step import accumulation
 
 Stored = dict[str, list[dict[str, Any]]]

@@ -17,8 +17,7 @@ from tarantella.keras.pipeline.crossings import Kind
 from tarantella.keras.pipeline.cut import Cut
 from tarantella.keras.pipeline.replicas import Replicas
 from tarantella.keras.reduction import collectives, rows
-from tarantella.keras.sharding.ownership import owners_of
-from tarantella.keras.sharding.weights import WeightGather, bytes_of, elements_of
+from tarantella.keras.sharding.weights import WeightGather, bytes_of, elements_of, owners_of
 from tarantella.pipeline_schedule import Schedule
 
 

@@ -105,3 +105,38 @@ def refuse_shared_out(model: Any) -> None:
                 f"{adapter.path(variable)} is held by one rank alone, since the model was trained with shard_optimizer=True: "
                 "go on with shard_optimizer=True, or save the model and load it again"
             )
+
+
+class ServedCallbacks(adapter.Callback):
+    """Runs callbacks of the master's; at the end of an epoch the other ranks answer them.
+
+    Args:
+        callbacks: none on other ranks.
+        served: gives the context in which they answer.
+    """
+
+    def __init__(self, callbacks: Sequence[Any], served: Callable[[], AbstractContextManager[None]]) -> None:
+        super().__init__()
+        self._callbacks = list(callbacks)
+        self._served = served
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        for callback in self._callbacks:
+            callback.on_train_begin(logs)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        for callback in self._callbacks:
+            callback.on_epoch_begin(epoch, logs)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        for callback in self._callbacks:
+            callback.on_train_batch_begin(batch, logs)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        for callback in self._callbacks:
+            callback.on_train_batch_end(batch, logs)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        with self._served():
+            for callback in self._callbacks:
+                callback.on_epoch_end(epoch, logs)

@@ -12,9 +12,8 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.reduction import collectives, graph_order
 from tarantella.keras.sharding import trial
-from tarantella.keras.sharding.ownership import owners_of
 from tarantella.keras.sharding.slots import SharedSlots
-from tarantella.keras.sharding.weights import WeightGather
+from tarantella.keras.sharding.weights import WeightGather, owners_of
 from tarantella.keras.step.patch import Attribute
 
 
