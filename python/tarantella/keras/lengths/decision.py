@@ -33,25 +33,25 @@ class _Context:
     mark: Hashable
 
 
-class _Entered(threading.local):
+class _ThreadContexts(threading.local):
     """The contexts of each thread: the threads that make batches pad them by their own samples."""
 
     def __init__(self) -> None:
         self.contexts: list[_Context] = []
 
 
-_entered = _Entered()
-_told: set[str] = set()
+_thread_contexts = _ThreadContexts()
+_logged_places: set[str] = set()
 
 
 @contextmanager
 def entered(decide: Decide | None, mark: Hashable) -> Iterator[None]:
     """Context in which lengths are decided upon so."""
-    _entered.contexts.append(_Context(decide, context.graph(), mark))
+    _thread_contexts.contexts.append(_Context(decide, context.graph(), mark))
     try:
         yield
     finally:
-        _entered.contexts.pop()
+        _thread_contexts.contexts.pop()
 
 
 def is_open() -> bool:
@@ -87,15 +87,15 @@ def _batch_value(own: tf.Tensor, combination: Combination, what: str | None = No
     here = _here()
     if here is None or here.decide is None:
         return own
-    if what is not None and isinstance(here.mark, str) and place() not in _told:
-        _told.add(place())
+    if what is not None and isinstance(here.mark, str) and place() not in _logged_places:
+        _logged_places.add(place())
         runtime.logger.info("%s: %s of the whole batch: ranks agree on it in each step", place(), what)
     return tf.ensure_shape(here.decide(tf.cast(own, tf.int64), combination), own.shape)
 
 
 def _here() -> _Context | None:
     """The context that decides here; None where the samples' own lengths count."""
-    inside = _entered.contexts[-1] if _entered.contexts else None
+    inside = _thread_contexts.contexts[-1] if _thread_contexts.contexts else None
     if inside is None or inside.decide is None or not is_called_from(context.graph(), inside.graph):
         return None
     return inside

@@ -20,7 +20,7 @@ _WAYS_OUT = (
     "give the time axis a known length (keras.Input((20, 4)), and padded_batch with padded_shapes), call the layer without "
     "TimeDistributed if it acts on the last axis as Dense does, or use another version of Keras"
 )
-_told: set[str] = set()
+_logged_places: set[str] = set()
 
 
 def install() -> None:
@@ -50,8 +50,8 @@ def _over_batch_size(original: Callable[..., Any], layer: Any, inputs: Any, *arg
     if not _can_be_told(original):
         raise UnsupportedError(f"{what}, and a rank has a part of the batch. Plain Keras is wrong there as well: {_WAYS_OUT}")
     samples = decision.total(tf.shape(inputs, tf.int64)[0])
-    if place not in _told:
-        _told.add(place)
+    if place not in _logged_places:
+        _logged_places.add(place)
         runtime.logger.warning(
             "%s, also on one device: a fault of Keras. Ranks compute the same. To have all steps, %s", what, _WAYS_OUT
         )

@@ -90,7 +90,7 @@ class _Methods:
         self._make_reduction = reduction
         self._hooks = OptimizerHooks(optimizer, self)
         self._original = optimizer.apply_gradients
-        self._given: dict[str, Any] = {}
+        self._call_options: dict[str, Any] = {}
         self._reduction: LoopReduction | None = None
 
     def install(self) -> None:
@@ -121,7 +121,9 @@ class _Methods:
         variables = list(trainable_variables or adapter.variables_of_optimizer(self._optimizer))
         guard.note_reduced(variables)
         models.try_out(variables)
-        self._reduction = self._make_reduction(self._given.get("weight", weight), self._given.get("samples", samples))
+        self._reduction = self._make_reduction(
+            self._call_options.get("weight", weight), self._call_options.get("samples", samples)
+        )
         try:
             with ops.translated_errors():
                 if runtime.get_size() == 1 and trainable_variables is not None:
@@ -139,11 +141,11 @@ class _Methods:
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def apply_gradients(self, grads_and_vars: Any, *, weight: Any = None, samples: Any = None) -> Any:
         """Keras' `apply_gradients`, which calls `apply`."""
-        self._given = {"weight": weight, "samples": samples}
+        self._call_options = {"weight": weight, "samples": samples}
         try:
             return self._original(grads_and_vars)
         finally:
-            self._given = {}
+            self._call_options = {}
 
     # -------------------------------------------------------------------- what the hooks ask for, in the call that runs
 

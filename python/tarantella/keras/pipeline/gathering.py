@@ -31,7 +31,7 @@ class Gathering:
 
     def __init__(self, model: Any, holdings: Holdings, ranks: Sequence[int]) -> None:
         self._model, self._holdings, self._ranks = model, holdings, ranks
-        self._asks = False  # whether this rank is the master and works alone
+        self._is_asking = False  # whether this rank is the master and works alone
 
     @contextmanager
     def together(self, here: bool) -> Iterator[None]:
@@ -64,11 +64,11 @@ class Gathering:
                     restore(self._model, self._holdings, None, common_seed=False)
             yield
             return
-        self._asks = True
+        self._is_asking = True
         try:
             yield
         finally:
-            self._asks = False
+            self._is_asking = False
             self._announced(_END)
 
     def _announced(self, what: int = _END) -> int:
@@ -103,7 +103,7 @@ class Gathering:
 
     def _loading(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def load_weights(*args: Any, **kwargs: Any) -> None:
-            if not self._asks:
+            if not self._is_asking:
                 raise UnsupportedError(
                     "a callback loads weights on all ranks, of which each holds some stages only: give it to fit as "
                     "tnt.callbacks.Callback(callback), so that the master alone reads the file"
@@ -114,7 +114,7 @@ class Gathering:
 
     def _writing(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def write(filepath: Any, *args: Any, **kwargs: Any) -> None:
-            if not self._asks:
+            if not self._is_asking:
                 collectives.meet(f"{name} of the model in a callback")
                 self.write(filepath, lambda path: original(path, *args, **kwargs), on_all_ranks=False)
                 return

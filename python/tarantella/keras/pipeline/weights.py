@@ -30,15 +30,15 @@ class Holdings:
             for variable in variables:
                 self._owners.setdefault(id(variable), rank)
         self._variables = list({id(v): v for _, variables in by_rank for v in variables}.values())
-        self._here = {id(v) for rank, variables in by_rank if rank == position for v in variables}
+        self._held_ids = {id(v) for rank, variables in by_rank if rank == position for v in variables}
         self.is_released = False
 
     def is_here(self, variable: Any) -> bool:
         """Whether this rank has the value of a variable. One that is in no stage is on all."""
-        return not self.is_released or id(variable) in self._here or id(variable) not in self._owners
+        return not self.is_released or id(variable) in self._held_ids or id(variable) not in self._owners
 
     def _variables_elsewhere(self) -> list[Any]:
-        return [v for v in self._variables if id(v) not in self._here]
+        return [v for v in self._variables if id(v) not in self._held_ids]
 
     def fill_deferred(self, model: Any) -> None:
         """Gives this rank's deferred weights, if there are any, the first values that they have on rank 0. Collective.
@@ -52,7 +52,7 @@ class Holdings:
         deferred.agree(self._variables)
         whole = [v for v in self._variables if not deferred.is_deferred(v)]
         weights.broadcast([*whole, *shard_state.random_states(model)])
-        deferred.fill(v for v in self._variables if id(v) in self._here)
+        deferred.fill(v for v in self._variables if id(v) in self._held_ids)
         self.release()
         deferred.fill(v for v in adapter.weights(model) if self.is_here(v))  # those of no stage
 
@@ -85,7 +85,7 @@ class Holdings:
             return
         for variable in self._variables:
             value = self.value(variable)
-            if here and id(variable) not in self._here:
+            if here and id(variable) not in self._held_ids:
                 adapter.refill(variable, value)
         try:
             yield

@@ -13,7 +13,7 @@ from tarantella.keras.adapter.tensorflow import run_independently
 from tarantella.keras.reduction import device, device_placement, graph_order, ops
 from tarantella.keras.reduction.bucket_hook import BucketHook, PackedBucket
 
-_live: "weakref.WeakSet[Reducer]" = weakref.WeakSet()
+_open_reducers: "weakref.WeakSet[Reducer]" = weakref.WeakSet()
 
 
 WIRE_OWN = _native.WIRE_OWN
@@ -93,7 +93,7 @@ class Reducer:
         self.buckets: list[list[int]] = self._native.buckets
         self.descriptions: list[str] = self._native.descriptions
         self.attachment = ops.attach(self._native.address, self.device != device_placement.HOST)
-        _live.add(self)
+        _open_reducers.add(self)
 
     def reduce(self, tensors: Sequence[Any], scale: Any = 1.0) -> list[tf.Tensor]:
         """The sum over ranks of ``scale * tensor``, for the tensors of the specs in their order; graph or eager.
@@ -147,8 +147,8 @@ class Reducer:
 
     def close(self) -> None:
         """Stops the reducer; a graph that still uses it fails with an error that says so."""
-        if self in _live:
-            _live.discard(self)
+        if self in _open_reducers:
+            _open_reducers.discard(self)
             self._native.close()
             ops.detach(self.attachment)
 
@@ -178,7 +178,7 @@ def check_all() -> None:
     CUDA reports no error of a collective that was aborted: the work ends, and the optimizer uses the buffer as it
     is. Waits for the GPU, if there are reducers of its memory.
     """
-    on_gpu = [reducer for reducer in _live if reducer.device != device_placement.HOST]
+    on_gpu = [reducer for reducer in _open_reducers if reducer.device != device_placement.HOST]
     if on_gpu:
         tf.test.experimental.sync_devices()
     for reducer in on_gpu:
@@ -187,7 +187,7 @@ def check_all() -> None:
 
 def close_all(reducers: Iterable[Reducer] | None = None) -> None:
     """Closes the reducers, or all there are."""
-    for reducer in list(_live if reducers is None else reducers):
+    for reducer in list(_open_reducers if reducers is None else reducers):
         reducer.close()
 
 

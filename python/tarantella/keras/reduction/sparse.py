@@ -15,7 +15,7 @@ from tarantella.keras.reduction.reducer import Reducer
 # a smaller table is quicker as a dense gradient in a bucket with others than by two collectives of its own
 MIN_TABLE_BYTES = 64 * 1024
 
-_warned: set[str] = set()  # classes of optimizers
+_warned_classes: set[str] = set()  # classes of optimizers
 _ids = itertools.count()  # of tables: the ops count reductions under them
 
 
@@ -32,8 +32,8 @@ def warn_of_repeated_rows(model: Any, grads: Sequence[Any], where: str) -> None:
         return
     for optimizer in adapter.held_optimizers(model):
         name = type(adapter.optimizers_of(optimizer)[-1]).__name__
-        if name not in _warned and adapter.repeated_rows_matter(optimizer):
-            _warned.add(name)
+        if name not in _warned_classes and adapter.repeated_rows_matter(optimizer):
+            _warned_classes.add(name)
             runtime.logger.warning(
                 "%s and rows of an Embedding that occur several times in a batch: %s adds up their gradients first, as those "
                 "of a dense gradient. On one device Keras 3 applies them one after the other, so its results differ slightly",

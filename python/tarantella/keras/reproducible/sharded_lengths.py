@@ -21,7 +21,7 @@ class LengthsNeeded(Exception):
 
 
 @dataclass
-class Found:
+class CollectedLengths:
     """The lengths of a shard, in the order in which its layers ask for them."""
 
     own: list[tf.Tensor] = field(default_factory=list)
@@ -33,7 +33,7 @@ class ShardedLengths:
 
     def __init__(self) -> None:
         self._batch_lengths: Sequence[tf.Tensor] | None = None
-        self._found: Found | None = None  # while they are collected
+        self._collected: CollectedLengths | None = None  # while they are collected
 
     @contextmanager
     def running(self, share: Share) -> Iterator[None]:
@@ -48,9 +48,9 @@ class ShardedLengths:
             nonlocal n_asked_for
             if context.graph() is not graph:
                 agreement.refuse("which a model with reproducible=V cannot know inside a tf.function of its own")
-            if self._found is not None:
-                self._found.own.append(agreement.counted(own, combination, share.samples))
-                self._found.combinations.append(combination)
+            if self._collected is not None:
+                self._collected.own.append(agreement.counted(own, combination, share.samples))
+                self._collected.combinations.append(combination)
                 return own
             if self._batch_lengths is None:
                 raise LengthsNeeded
@@ -61,13 +61,13 @@ class ShardedLengths:
             yield
 
     @contextmanager
-    def collecting(self) -> Iterator[Found]:
+    def collecting(self) -> Iterator[CollectedLengths]:
         """In this context a shard is computed only to find its lengths."""
-        self._found = Found()
+        self._collected = CollectedLengths()
         try:
-            yield self._found
+            yield self._collected
         finally:
-            self._found = None
+            self._collected = None
 
     @contextmanager
     def given(self, shard_lengths: Sequence[Sequence[tf.Tensor]], combinations: Sequence[Combination]) -> Iterator[None]:

@@ -25,7 +25,7 @@ class SharedSlots:
 
     def __init__(self) -> None:
         self._slots: list[Any] = []
-        self._asks = False
+        self._is_asking = False
         self._in_step = False
 
     def add(self, slot: Any) -> None:
@@ -35,11 +35,11 @@ class SharedSlots:
 
     def asks_owners(self) -> bool:
         """Whether this rank is the master and works alone, and the others answer."""
-        return self._asks
+        return self._is_asking
 
     def read(self, slot: Any) -> NDArray[Any]:
         """The value of a slot. Collective, but for a master that works alone."""
-        if self._asks:
+        if self._is_asking:
             self._announce(_READ, slot._tnt_number)
         else:
             self._meet_to_read(slot)
@@ -108,14 +108,14 @@ class SharedSlots:
         if not runtime.is_master_rank():
             self._serve()
             yield
-        elif self._asks:
+        elif self._is_asking:
             yield
         else:
-            self._asks = True
+            self._is_asking = True
             try:
                 yield
             finally:
-                self._asks = False
+                self._is_asking = False
                 self._announce(_END, 0)
 
     def _serve(self) -> None:

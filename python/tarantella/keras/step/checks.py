@@ -48,7 +48,7 @@ class StepChecks(adapter.Callback):
         super().__init__()
         self._hooks = hooks
         self._batch_size = batch_size
-        self._done = 0  # steps of all epochs
+        self._steps_done = 0  # steps of all epochs
         self._checked = False
         self._not_reduced: list[Any] = []
         self._begin_ns = 0
@@ -73,9 +73,9 @@ class StepChecks(adapter.Callback):
         self._begin_ns = _native.clock_ns()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._done += batch + 1 - self._steps  # several with steps_per_execution
+        self._steps_done += batch + 1 - self._steps  # several with steps_per_execution
         self._steps = batch + 1
-        _native.progress(self._done, float(self._done * self._batch_size))
+        _native.progress(self._steps_done, float(self._steps_done * self._batch_size))
         _native.trace_span("step", f"step {batch}", self._begin_ns, _native.clock_ns())
         if not self._checked and not self._hooks.gradients.awaits_reduction():
             self._checked = True

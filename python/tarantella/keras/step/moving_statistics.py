@@ -14,7 +14,7 @@ from tarantella import runtime
 from tarantella.keras import adapter
 from tarantella.keras.reduction import weights
 
-_warned: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()  # the variables, for each model
+_warned_variables: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()  # the variables, for each model
 
 
 def average(model: Any) -> None:
@@ -23,7 +23,7 @@ def average(model: Any) -> None:
     differing += weights.differing(_variables_of_tensorflow(model))
     usual = {id(weight) for weight in batch_normalization_statistics(model)}
     paths = {adapter.path(variable) for variable in differing if id(variable) not in usual}
-    warned = _warned.setdefault(model, set())
+    warned = _warned_variables.setdefault(model, set())
     if paths - warned:
         warned.update(paths)
         runtime.logger.warning(

@@ -58,7 +58,7 @@ class _Context:
     in_graph: bool
 
 
-class _Entered(threading.local):
+class _ThreadContexts(threading.local):
     """The contexts of each thread: the threads that make batches draw at the same time, and not inside the step."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class _Entered(threading.local):
         self.scopes: list[str] = []  # of operations in graphs that drew by rank
 
 
-_entered = _Entered()
+_thread_contexts = _ThreadContexts()
 
 
 @contextmanager
@@ -167,16 +167,16 @@ def start_generators_alike(model: Any) -> None:
 
 @contextmanager
 def _enter(kind: _Kind, change: int = 0) -> Iterator[None]:
-    _entered.contexts.append(_Context(kind, change, in_graph=not tf.executing_eagerly()))
+    _thread_contexts.contexts.append(_Context(kind, change, in_graph=not tf.executing_eagerly()))
     try:
         yield
     finally:
-        _entered.contexts.pop()
+        _thread_contexts.contexts.pop()
 
 
 def _innermost() -> _Context | None:
     """The context that counts here. None also where a function that is being traced was left, as for initial values."""
-    found = _entered.contexts[-1] if _entered.contexts else None
+    found = _thread_contexts.contexts[-1] if _thread_contexts.contexts else None
     return None if found is None or (found.in_graph and tf.executing_eagerly()) else found
 
 
@@ -203,7 +203,7 @@ def _mark() -> tuple[_Kind, int] | None:
 
 def number_of_draws() -> int:
     """How often random numbers were drawn on this thread so far, in contexts that change them."""
-    return _entered.draws
+    return _thread_contexts.draws
 
 
 @contextmanager
@@ -213,11 +213,11 @@ def naming_layers(model: Any, said: set[str]) -> Iterator[None]:
     Args:
         said: the names of those that were named before.
     """
-    _entered.scopes.clear()
+    _thread_contexts.scopes.clear()
     yield
     kinds = {layer.name: type(layer).__name__ for layer in adapter.layers_of(model)}
-    found = [_layer_of(scope, model, kinds) for scope in _entered.scopes]
-    _entered.scopes.clear()
+    found = [_layer_of(scope, model, kinds) for scope in _thread_contexts.scopes]
+    _thread_contexts.scopes.clear()
     new = [name for name in dict.fromkeys(found) if name not in said]
     if new:
         said.update(new)
@@ -240,13 +240,13 @@ def _layer_of(scope: str, model: Any, names: Container[str]) -> str:
 
 
 def _draw(draw: Draw) -> Any:
-    _entered.draws += 1
+    _thread_contexts.draws += 1
     inside = _innermost()
     if inside is not None and inside.kind is _Kind.CONSTANT:
         return _constant(draw)
     graph = context.graph()
     if inside is not None and inside.kind is _Kind.BY_RANK and graph is not None:
-        _entered.scopes.append(graph.get_name_scope())
+        _thread_contexts.scopes.append(graph.get_name_scope())
     with tf.name_scope(_SCOPE):
         if inside is None or inside.kind is _Kind.SAME:
             if draw.seeds is Seeds.ATTRIBUTES:
@@ -322,15 +322,15 @@ _FOLDED: dict[Seeds, Callable[[Draw, int], Any]] = {
 
 # --------------------------------------------------------------------------------------------- functions traced elsewhere
 
-_warned: set[str] = set()
+_warned_layers: set[str] = set()
 
 
 def _warn_of_other_functions(graph: Any) -> None:
     """Functions that are not traced anew, such as those of a SavedModel, draw as they were made to: alike on all ranks."""
     for function, draws in operations.functions_that_draw(graph, SEEDS, _SCOPE).items():
         name = re.sub(r"^__[a-z]+_|_\d+$", "", function)
-        if name not in _warned:
-            _warned.add(name)
+        if name not in _warned_layers:
+            _warned_layers.add(name)
             runtime.logger.warning(
                 "the step calls %s, which was traced or loaded from a file before: what it draws by %s is the same on all "
                 "ranks. Call the Python function in its place, and each rank draws numbers of its own",

@@ -85,7 +85,7 @@ def _sum_over_ranks(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.T
 # ---------------------------------------------------------------------------------------- statistics of each rank's own part
 
 MIN_SAMPLES = 16  # on each rank: BatchNormalization works well with so many samples
-_told: weakref.WeakSet[Any] = weakref.WeakSet()  # the models
+_warned_models: weakref.WeakSet[Any] = weakref.WeakSet()  # the models
 
 
 def warn_of_local_statistics(model: Any, batch_size: int | None, shards: int | None = None) -> None:
@@ -105,7 +105,7 @@ def warn_of_local_statistics(model: Any, batch_size: int | None, shards: int | N
     parts, what = (runtime.get_size(), "rank") if shards is None else (shards, "shard")
     remedy = "" if shards else ". tnt.keras.layers.SyncBatchNormalization takes its statistics over the whole batch"
     if batch_size is not None and batch_size // parts < MIN_SAMPLES:
-        _told.add(model)
+        _warned_models.add(model)
         runtime.logger.warning(
             "Micro batch size should be at least %d when using Batch Normalization: %d %ss share %d samples%s",
             MIN_SAMPLES,
@@ -114,8 +114,8 @@ def warn_of_local_statistics(model: Any, batch_size: int | None, shards: int | N
             batch_size,
             remedy,
         )
-    elif model not in _told:
-        _told.add(model)
+    elif model not in _warned_models:
+        _warned_models.add(model)
         runtime.logger.warning(
             "%s%s: Batch Normalization takes its statistics over the samples of each %s, so results differ from those of one "
             "device%s",

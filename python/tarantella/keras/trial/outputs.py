@@ -92,9 +92,9 @@ def _where(model: Any, parts: Parts, new_runs: Callable[[], Runs]) -> str:
     layers = adapter.layers_with_calls(model)
     with patched(lambda: [(layer, "call", recorded(layer.call, result=note(layer))) for layer in layers if layer is not model]):
         runs = new_runs()
-        runs.also = noted_in_run
+        runs.layer_outputs = noted_in_run
         whole_record, records = runs.records(parts)
-    whole, *part_values = (record.also for record in (whole_record, *records))
+    whole, *part_values = (record.layer_outputs for record in (whole_record, *records))
     calls = [Counter(id(layer) for layer, _ in record) for record in (whole, *part_values)]
     for layer, outputs in whole:
         if any(counts[id(layer)] != 1 for counts in calls):

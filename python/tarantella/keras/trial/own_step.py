@@ -73,7 +73,7 @@ class OwnStep:
         if found is None:
             _refuse_16_bits(self._model)
             whole, parts = self.run()
-            found = self._found(whole, parts)
+            found = self._settled_finding(whole, parts)
             if self._name == "train_step":
                 self._compare_gradients(found, whole, parts, self.again)
         return found
@@ -111,7 +111,7 @@ class OwnStep:
             return None, False
         if kinds == {Kind.MEAN} and all(_alike([part.values[i] for part in parts]) for i in places):
             return None, False  # a model that is hardly trained: another weighting of the samples shows in gradients alone
-        found = self._found(whole, parts)
+        found = self._settled_finding(whole, parts)
         found.gradients = kinds.pop()
         return found, False
 
@@ -126,7 +126,7 @@ class OwnStep:
         is_comparable = not adapter.computes_in_16_bits(self._model)
         if is_comparable and not all(_same_gradients(whole.gradients, part.gradients) for part in parts):
             return None
-        found = self._found(whole, parts)
+        found = self._settled_finding(whole, parts)
         found.in_tapes, found.noise_later = True, whole.draws_later
         if is_comparable:
             tape_records = [_tape_record(part) for part in parts]
@@ -135,7 +135,7 @@ class OwnStep:
 
     # ------------------------------------------------------------------------------------------------- the comparison
 
-    def _found(self, whole: Record, parts: Sequence[Record]) -> Finding:
+    def _settled_finding(self, whole: Record, parts: Sequence[Record]) -> Finding:
         """How the numbers that means were given, and the logs, are made of those of the parts."""
 
         def kinds(of: Callable[[Record], dict[Any, Any]]) -> dict[Any, Kind]:

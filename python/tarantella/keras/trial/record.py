@@ -34,7 +34,7 @@ class NotTaken:
 class Record:
     """The results of one run of a step."""
 
-    also: list[tuple[Any, Any]] = field(default_factory=list)
+    layer_outputs: list[tuple[Any, Any]] = field(default_factory=list)
     """The outputs of layers, if they were to be looked at."""
     outputs: list[Any] = field(default_factory=list)
     """Those of the model, of each call; in a prediction, those of the step."""
@@ -91,7 +91,18 @@ class Record:
         return replace(self, **tf.nest.pack_sequence_as(traced, flat))
 
     def _traced(self) -> dict[str, Any]:
-        names = ("also", "outputs", "losses", "loss_bytes", "divisors", "added", "metric_calls", "updates", "logs", "values")
+        names = (
+            "layer_outputs",
+            "outputs",
+            "losses",
+            "loss_bytes",
+            "divisors",
+            "added",
+            "metric_calls",
+            "updates",
+            "logs",
+            "values",
+        )
         return {name: getattr(self, name) for name in names}
 
 

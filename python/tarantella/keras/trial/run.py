@@ -130,7 +130,7 @@ class Runs:
     def __init__(self, tried: Tried, name: str, spec: Any = None, in_tapes: InTapes = values_in, spreads: bool = True) -> None:
         self._tried, self._name, self._in_tapes = tried, name, in_tapes
         self._step, self._lengths = TrialStep(tried.kinds, spreads), WholeBatch()
-        self.also: Callable[[], list[tuple[Any, Any]]] = list
+        self.layer_outputs: Callable[[], list[tuple[Any, Any]]] = list
         """Gives what else was noted in a run: the outputs of layers."""
         is_eager = spec is None or adapter.runs_eagerly(tried.model) or _is_same_eagerly(tried.model, spec)
         self._spec = None if is_eager else tf.nest.map_structure(any_batch_size, spec)
@@ -189,7 +189,7 @@ class Runs:
         if context.graph() is not None:
             record.outputs = [outputs for outputs in record.outputs if _is_here(outputs)]
             record.added = {key: value for key, value in record.added.items() if _is_here(value)}
-        record.also = [(layer, outputs) for layer, outputs in self.also() if _is_here(outputs)]
+        record.layer_outputs = [(layer, outputs) for layer, outputs in self.layer_outputs() if _is_here(outputs)]
         return record
 
     def _computed(self, batch: Any, weight: Any, whole_divisors: Any, whole: Record | None) -> Record:

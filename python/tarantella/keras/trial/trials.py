@@ -52,14 +52,14 @@ class Trials:
         self._model, self._kinds = model, kinds
         self._reproducible = reproducible
         self._answer = answer
-        self._tried: set[str] = set()
+        self._tried_steps: set[str] = set()
         self._coupled_losses: dict[int, str] = {}  # by place
         self._messages: dict[str, list[str]] = {subject: [] for subject in verdict.COUPLED}
         self._warned: set[str] = set()
 
     def has_tried(self, steps: Sequence[str]) -> bool:
         """Whether all these steps were tried."""
-        return self._tried.issuperset(steps)
+        return self._tried_steps.issuperset(steps)
 
     def run(self, batch: Any, spec: Any, steps: Sequence[str], is_divided: bool, batch_size: int, again: bool = False) -> None:
         """Tries these steps on a batch, those that were tried before only if it is to be `again`. Collective.
@@ -74,7 +74,7 @@ class Trials:
         Raises:
             UnsupportedError: samples are coupled in a way that ranks cannot compute, or a metric is no sum.
         """
-        new = [step for step in steps if again or step not in self._tried]
+        new = [step for step in steps if again or step not in self._tried_steps]
         own, parts = Findings(tried=dict.fromkeys(new, True)), None
         try:
             parts = parts_of(with_borrowed(batch))
@@ -91,11 +91,11 @@ class Trials:
             if is_divided:
                 self._try_sums(tried, found, parts)
         self._take(found, is_divided, batch_size)
-        self._tried.update(new)  # what was refused is tried again, and refused again
+        self._tried_steps.update(new)  # what was refused is tried again, and refused again
 
     def run_on_whole(self, batch: Any, steps: Sequence[str]) -> None:
         """Tries the losses of these steps on a batch that cannot be cut. Collective."""
-        new = [step for step in steps if step not in self._tried]
+        new = [step for step in steps if step not in self._tried_steps]
         own = Findings(tried=dict.fromkeys(new, True))
         with self._trying() as tried:
             for step in new:
@@ -104,14 +104,14 @@ class Trials:
                 except Exception as error:  # a model may refuse to be run eagerly in any way
                     own.not_tried["the model"] = first_line(error)
         self._take(verdict.agreed(own), False, 0)
-        self._tried.update(new)
+        self._tried_steps.update(new)
 
     def run_on_made_up(self, batch_spec: Any, steps: Sequence[str], is_divided: bool) -> None:
         """The same on samples that are made up from the spec of a batch. Collective."""
         try:
             batch = made_up_batch(batch_spec)
         except NotComparable as error:
-            self._tried.update(steps)
+            self._tried_steps.update(steps)
             self._warn("the model", str(error))
         else:
             self.run(batch, batch_spec, steps, is_divided, SAMPLES)

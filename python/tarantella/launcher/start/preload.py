@@ -65,7 +65,7 @@ def _shown(value: str | None) -> str:
 
 _preloaded: Preloaded | None = None
 _job: str | None = None
-_added: tuple[str, ...] = ()
+_added_variables: tuple[str, ...] = ()
 
 
 def preloaded() -> Preloaded:
@@ -85,11 +85,11 @@ def restart_with(argv: Sequence[str], environment: Mapping[str, str]) -> None:
     Libraries read some variables when they are loaded. The kernel shows the environment that a program was started with, and
     by that `--cleanup` finds left-over processes (`mark.py`).
     """
-    global _job, _added
+    global _job, _added_variables
     if _preloaded is not None:
         return
     if os.environ.get(LAUNCHER) == own_mark():  # a process keeps its mark when it restarts itself
-        _job, _added = os.environ[JOB], (LAUNCHER_ADDED, *filter(None, os.environ[LAUNCHER_ADDED].split(",")))
+        _job, _added_variables = os.environ[JOB], (LAUNCHER_ADDED, *filter(None, os.environ[LAUNCHER_ADDED].split(",")))
         return
     own = {LAUNCHER: own_mark(), JOB: secrets.token_hex(8)}
     added = [name for name in (*environment, *own) if name not in os.environ]
@@ -114,7 +114,7 @@ def load(modules: Sequence[str], program: Sequence[str]) -> None:
         gc.collect()
         gc.freeze()  # garbage collection in a rank leaves these objects alone, so their memory stays shared
         _preloaded = Preloaded(tuple(modules), environment, open_descriptors() - before)
-    for name in _added:
+    for name in _added_variables:
         os.environ.pop(name, None)  # the launcher chooses them again at each start of the ranks
     missing = [name for name in modules if name not in sys.modules]
     if missing:
