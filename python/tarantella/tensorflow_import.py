@@ -5,20 +5,16 @@ Every rank takes its part of the same global batches, so all ranks must shuffle 
 they change variables, also those of a loop that knows nothing of ranks.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import os
 import sys
+from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella import environment, first_gradient, gpus, settings, threads
 from tarantella.seeding import agreed_seed, global_seed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _before_tapes: Callable[[], None] | None = None
 _own_shuffles = False

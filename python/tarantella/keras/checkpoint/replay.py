@@ -4,7 +4,7 @@ The elements of a dataset depend on what was taken from it before: a shuffle dra
 continues where it stopped. So a training that was restarted lets Keras run its epochs and steps from the first one on, with a
 training function that takes the batches and drops them (`Replay.step`). Every iterator is made as it was, and everything that
 wants to know of epochs hears of them. If the dataset depends only on how many iterators were made and begun
-(`dataset_state`), one batch of each earlier epoch is enough.
+(`depends_on_iterators_only`), one batch of each earlier epoch is enough.
 """
 
 from collections.abc import Sequence
