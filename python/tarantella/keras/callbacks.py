@@ -80,6 +80,29 @@ class Callback:
         return placement.sharing_state(callback, {placement.ON_ALL_RANKS: bool(run_on_all_ranks)})
 
 
+class _Lap:
+    """Consecutive steps, with the time and the exposed seconds at their beginning and after each."""
+
+    def __init__(self, step: int, begin: float, exposed: float) -> None:
+        self._first = (step, begin, exposed)
+        self.last_step, self.last_time, self.last_exposed = self._first
+
+    def update(self, step: int, now: float, exposed: float) -> None:
+        self.last_step, self.last_time, self.last_exposed = step, now, exposed
+
+    @property
+    def steps(self) -> int:
+        return self.last_step - self._first[0]
+
+    @property
+    def seconds(self) -> float:
+        return self.last_time - self._first[1]
+
+    @property
+    def exposed(self) -> float:
+        return self.last_exposed - self._first[2]
+
+
 class TimeHistory(keras.callbacks.Callback):  # type: ignore[misc]
     """Measures samples per second, and how long ranks waited for gradients, every few steps and for each epoch.
 
@@ -148,7 +171,7 @@ class TimeHistory(keras.callbacks.Callback):  # type: ignore[misc]
     def _exposed(self) -> float:
         return self.tnt_stats()["exposed_seconds"]
 
-    def _keep(self, laps: list[dict[str, float]], lap: "_Lap", what: str) -> None:
+    def _keep(self, laps: list[dict[str, float]], lap: _Lap, what: str) -> None:
         speed = lap.steps * self.batch_size / lap.seconds if lap.seconds > 0 else 0.0
         laps.append(
             {
@@ -163,26 +186,3 @@ class TimeHistory(keras.callbacks.Callback):  # type: ignore[misc]
             share = lap.exposed / lap.seconds if lap.seconds > 0 else 0.0
             waiting = f", {share:.1%} of the time waiting for gradients" if self.tnt_stats()["busy_seconds"] > 0 else ""
             print(f"\nepoch {self._epoch + 1}, {what} of {lap.steps} steps: {speed:.1f} samples/s{waiting}", flush=True)
-
-
-class _Lap:
-    """Consecutive steps, with the time and the exposed seconds at their beginning and after each."""
-
-    def __init__(self, step: int, begin: float, exposed: float) -> None:
-        self._first = (step, begin, exposed)
-        self.last_step, self.last_time, self.last_exposed = self._first
-
-    def update(self, step: int, now: float, exposed: float) -> None:
-        self.last_step, self.last_time, self.last_exposed = step, now, exposed
-
-    @property
-    def steps(self) -> int:
-        return self.last_step - self._first[0]
-
-    @property
-    def seconds(self) -> float:
-        return self.last_time - self._first[1]
-
-    @property
-    def exposed(self) -> float:
-        return self.last_exposed - self._first[2]

@@ -24,7 +24,7 @@ class _Tape:
         self._last: tuple[list[Any], list[Any]] = [], []  # the sources of the last call of `gradient`, and their gradients
         self.register_local_source = choices.register_local_var
 
-    def __enter__(self) -> "_Tape":
+    def __enter__(self) -> Any:
         self._tape.__enter__()
         return self
 
