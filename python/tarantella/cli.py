@@ -4,8 +4,6 @@
 started; otherwise the code of the rank that failed, or 128 + the number of the signal.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -13,11 +11,11 @@ from dataclasses import replace
 
 from tarantella.inspection import doctor, explain, status
 from tarantella.launcher import restarts
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line import horovodrun, tnt_run
 from tarantella.launcher.command_line.options import Cleanup, Options, parse
 from tarantella.launcher.show.output import Console
-from tarantella.launcher.start import first_imports, preload
+from tarantella.launcher.start import preload
 from tarantella.launcher.start.environment import shared_environment
 from tarantella.launcher.start.forked import ForkedRank
 from tarantella.launcher.start.mpirun import cleanup_command, find_mpirun, mpirun_command
@@ -38,18 +36,15 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return _run(sys.argv[1:] if argv is None else argv, console)
     except UsageError as error:
-        console.message(str(error))
-        console.drain()
+        console.announce(str(error))
         return USAGE_ERROR
     except OSError as error:
-        console.message(refusal(error))
-        console.drain()
+        console.announce(refusal(error))
         return 1
     except SystemExit as done:  # --help and --version: argparse has printed and wants to stop
         if done.code is None or isinstance(done.code, int):
             return done.code or 0
-        console.message(str(done.code))
-        console.drain()
+        console.announce(str(done.code))
         return 1
     except KeyboardInterrupt:  # before the first rank was started, or after the last one had ended
         return 128 + signal.SIGINT
@@ -103,7 +98,7 @@ def _run(argv: list[str], console: Console) -> int:
 def _with_preloaded(options: Options, argv: list[str], console: Console) -> Options:
     """The options, after the modules that they name were imported here, or those that the script imports first."""
     chosen = options.may_preload and options.program[:1] and options.source is None
-    modules = first_imports.preloadable(options.program[0]) if chosen else options.preload
+    modules = preload.preloadable(options.program[0]) if chosen else options.preload
     if not modules:
         return options
     preload.restart_with(argv, shared_environment(options, os.environ, usable_cores()))

@@ -1,7 +1,5 @@
 """The facts that a process has in its environment without joining the job: whether it is a rank, its threads, its caches."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import socket

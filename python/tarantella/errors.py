@@ -1,7 +1,5 @@
 """Errors between ranks: one exception class for each status of the library."""
 
-from __future__ import annotations
-
 import re
 from typing import ClassVar
 

@@ -4,8 +4,6 @@ The launcher (`--elastic`) forms it: it knows which ranks run (`launcher/watch/g
 of them belong to a generation, and are made anew when they are needed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,16 +1,12 @@
 """Gives each rank of a node its own device, a GPU or another accelerator, before TensorFlow takes all of them."""
 
-from __future__ import annotations
-
 import logging
 import os
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import Any
 
 from tarantella import environment, mpi, settings
 from tarantella.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 logger = logging.getLogger("TNT_LIB")
 
@@ -37,6 +33,16 @@ SERVED_OTHERWISE = ("TPU", "XLA_")
 """How names of types begin whose devices a process cannot choose among."""
 
 
+def first_devices(devices: list[Any], wanted: int | None) -> list[Any]:
+    """Those that the ranks of a node share: so many as are wanted, or all of them."""
+    return devices if wanted is None else devices[: max(wanted, 0)]
+
+
+def device_of_rank(usable: list[Any], rank: int) -> list[Any]:
+    """The one that a rank of the node sees; none if there are none."""
+    return usable[rank % len(usable) :][:1] if usable else []
+
+
 def _choose(tf: ModuleType, kind: str) -> None:
     wanted, rank = settings.gpus_per_node(), environment.local_rank()
     devices = tf.config.list_physical_devices(kind)
@@ -47,8 +53,8 @@ def _choose(tf: ModuleType, kind: str) -> None:
     if not devices or tf.config.get_visible_devices(kind) != devices:
         return
     grows = kind == "GPU" and rank is not None and "TF_FORCE_GPU_ALLOW_GROWTH" not in os.environ
-    usable = devices if wanted is None else devices[: max(wanted, 0)]
-    chosen = usable if rank is None or not usable else [usable[rank % len(usable)]]
+    usable = first_devices(devices, wanted)
+    chosen = usable if rank is None else device_of_rank(usable, rank)
     shared = bool(chosen) and rank is not None and mpi.local_size() > len(usable)
     try:
         if chosen != devices:

@@ -4,20 +4,15 @@
 the import is refused: the script would run with it, and each rank would believe that it is alone.
 """
 
-from __future__ import annotations
-
 import importlib
 import importlib.abc
 import importlib.util
 import sys
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
-from typing import TYPE_CHECKING
+from types import ModuleType
 
 from tarantella import settings
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from types import ModuleType
 
 NAME = "horovod"
 _OTHERS = ("torch", "mxnet", "spark", "ray")

@@ -3,8 +3,6 @@
 Python and the loader name a file or a symbol only.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The variables that mpirun and srun set for a rank. They can be read before MPI is initialised."""
 
-from __future__ import annotations
-
 import os
 
 from tarantella import variables

@@ -4,8 +4,6 @@ Stage s of a pipeline is computed by rank ``s % ranks``. A rank has several stag
 time is one forward or one backward pass of one stage; messages take none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -42,15 +40,12 @@ class Schedule:
 
     @property
     def ranks(self) -> int:
-        """The number of ranks."""
         return len(self.rows)
 
     def rank_of(self, stage: int) -> int:
-        """The rank that computes a stage."""
         return stage % self.ranks
 
     def stages_of(self, rank: int) -> range:
-        """The stages of a rank."""
         return range(rank, self.stages, self.ranks)
 
     @property
@@ -71,7 +66,7 @@ class Schedule:
             highest = max(highest, alive)
         return highest
 
-    def without_backward(self) -> Schedule:
+    def without_backward(self) -> "Schedule":
         """The same order without the backward passes: of an evaluation or a prediction."""
         rows = tuple(tuple(task for task in row if task.is_forward) for row in self.rows)
         return Schedule(self.name, self.stages, self.micro_batches, rows, _times(rows, self.stages))

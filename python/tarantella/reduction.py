@@ -3,15 +3,12 @@
 Those of arrays are `tarantella.collectives`', those of tensors `tarantella.keras.reduction`'s.
 """
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
+from numpy.typing import ArrayLike, NDArray
 
 from tarantella import collectives
 from tarantella.collectives.arrays import is_tensor
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
 
 UNKNOWN = 1 << 62
 _elements = 0  # reduced so far

@@ -4,8 +4,6 @@ Its descriptor comes by the environment, which the programs that a rank starts i
 number, so the environment names the pipe itself as well.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

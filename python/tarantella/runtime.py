@@ -5,23 +5,18 @@ everything works, on one rank. The processes that a rank starts, by a fork or as
 refused, and nothing that they do, nor how they end, touches the job.
 """
 
-from __future__ import annotations
-
 import atexit
 import contextlib
 import logging
 import os
 import socket
 import sys
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from tarantella import _native, reporting, settings, threads, variables
 from tarantella.environment import in_job, join_address
 from tarantella.errors import TarantellaError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 logger = logging.getLogger("TNT_LIB")
 

@@ -1,7 +1,5 @@
 """The global seed of TensorFlow, and a seed that is the same on all ranks of a job."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os

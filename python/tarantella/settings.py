@@ -3,8 +3,6 @@
 Every function raises InvalidArgumentError if the variable's value makes no sense.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

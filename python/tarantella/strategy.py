@@ -1,7 +1,5 @@
 """How the work of a model is spread over ranks."""
 
-from __future__ import annotations
-
 import enum
 
 

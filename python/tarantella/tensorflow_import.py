@@ -5,20 +5,16 @@ Every rank takes its part of the same global batches, so all ranks must shuffle 
 they change variables, also those of a loop that knows nothing of ranks.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import os
 import sys
+from collections.abc import Callable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella import environment, first_gradient, gpus, settings, threads
 from tarantella.seeding import agreed_seed, global_seed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _before_tapes: Callable[[], None] | None = None
 _own_shuffles = False
@@ -98,7 +94,7 @@ def files_by_rank(tf: ModuleType) -> None:
     """
     saved: dict[str, str] = {}  # by the path that the script named
 
-    def of_this_rank(what: str, path: Any, master_has_it: bool = False) -> Any:
+    def rank_path(what: str, path: Any, master_has_it: bool = False) -> Any:
         from tarantella import runtime
 
         if not isinstance(path, (str, os.PathLike)) or not os.fspath(path) or runtime.get_size() == 1:
@@ -110,12 +106,12 @@ def files_by_rank(tf: ModuleType) -> None:
         return own
 
     def save(path: Any) -> Any:
-        saved[os.path.abspath(path)] = own = of_this_rank("save", path, master_has_it=True)
+        saved[os.path.abspath(path)] = own = rank_path("save", path, master_has_it=True)
         return own
 
     ways: dict[str, Callable[[Any], Any]] = {
-        "cache": lambda path: of_this_rank("cache", path),
-        "snapshot": lambda path: of_this_rank("snapshot", path),
+        "cache": lambda path: rank_path("cache", path),
+        "snapshot": lambda path: rank_path("snapshot", path),
         "save": save,
         "load": lambda path: saved.get(os.path.abspath(path), path),
     }

@@ -3,8 +3,6 @@
 TensorFlow alone starts one thread per core in every rank: with N ranks that is N times too many, and slow.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ with ``disable=True``, and all other calls work on a store of the rank's own, wh
 `autolog` does not describe the data: it would see this rank's part of the batches in the place of the user's data.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import importlib.abc
@@ -14,14 +12,12 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 from tarantella import environment, settings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import ModuleType
 
 _FLAVORS = ("mlflow.tensorflow", "mlflow.keras")
 _OF_RANK_0 = ("MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_ID", "MLFLOW_REGISTRY_URI")

@@ -1,20 +1,16 @@
 """`tnt.tuner`: a KerasTuner whose search is the same on all ranks, which train each of its models together."""
 
-from __future__ import annotations
-
 import atexit
 import inspect
 import os
 import random
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella import collectives, runtime
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def tuner(

@@ -4,8 +4,6 @@ The public ones are a contract with other starters (docs/settings.md). Nobody el
 The settings of the user's are in `settings.py`.
 """
 
-from __future__ import annotations
-
 RANK = "TNT_RANK"
 """This rank, from 0."""
 SIZE = "TNT_SIZE"

@@ -5,8 +5,6 @@ Which versions were tried together is in docs/versions.md. Older ones lack what 
 work: they get a warning.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 import re

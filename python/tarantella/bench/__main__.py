@@ -1,7 +1,5 @@
 """``python -m tarantella.bench ARGS``: becomes the program tnt-bench of this installation; ``plot`` stays in Python."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

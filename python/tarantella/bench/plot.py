@@ -4,8 +4,6 @@ Out of place is solid, in place dashed, the limit of the machine's memory dotted
 drawn, not before.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import sys

@@ -1,7 +1,5 @@
 """The rows of tnt-bench --format jsonl, as far as a picture needs them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Numbers that must be the same on all ranks, and failures that all ranks must learn of."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Conversions to NumPy arrays, without a copy where possible, and to bytes."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from typing import Any

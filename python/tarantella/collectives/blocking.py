@@ -1,22 +1,17 @@
 """Collectives on NumPy arrays over all ranks that return when they are done."""
 
-from __future__ import annotations
-
 import functools
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from tarantella import runtime
 from tarantella._native import Dtype
 from tarantella.collectives.arrays import as_array
 from tarantella.collectives.wire import as_bytes, as_library_type, operation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from numpy.typing import ArrayLike, NDArray
 
 _first: Callable[[], None] | None = None
 _guard: Callable[[Callable[[], Any]], Any] | None = None

@@ -1,7 +1,5 @@
 """A call that fails on some ranks only: the others learn of it, though they wait in collectives of other communicators."""
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Iterator

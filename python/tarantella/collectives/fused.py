@@ -1,22 +1,16 @@
 """The sums of many arrays with one collective for each element type."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tarantella import runtime
+from tarantella import _native, runtime
 from tarantella.collectives import started
 from tarantella.collectives.blocking import guardable
 from tarantella.collectives.wire import wire_format
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tarantella import _native
 
 
 class FusedSum:

@@ -1,7 +1,5 @@
 """Some of the job's ranks, in an order of their own."""
 
-from __future__ import annotations
-
 import hashlib
 import operator
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Sends objects from one rank to all, as JSON and the bytes of arrays. Unlike a pickle, nothing of it is executed."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from typing import Any

@@ -1,20 +1,15 @@
 """Collectives on flat NumPy arrays that are started now and finished later."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tarantella import _native
 from tarantella._native import Dtype
 from tarantella.collectives.wire import as_bytes, as_library_type, operation
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tarantella import _native
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """The element types and operations of the library, and how arrays of NumPy's other types are sent with them."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass

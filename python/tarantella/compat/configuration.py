@@ -1,7 +1,5 @@
 """The settings of this process by the predecessor's names."""
 
-from __future__ import annotations
-
 from tarantella import settings
 
 

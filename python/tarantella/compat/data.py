@@ -1,7 +1,5 @@
 """`tnt.data`: a rank's part of a dataset, for training loops of your own. `tnt.Model` does not need it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

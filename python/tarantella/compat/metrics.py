@@ -1,7 +1,5 @@
 """`tnt.keras.metrics`: a metric of the predecessor's pipelines."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

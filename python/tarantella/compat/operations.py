@@ -1,25 +1,19 @@
 """Collectives on flat arrays of a fixed number of elements, started in one call and finished in another."""
 
-from __future__ import annotations
-
 import enum
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from tarantella import reduction
 from tarantella.collectives import started
 from tarantella.collectives.arrays import as_array
 from tarantella.collectives.group import Group
-from tarantella.collectives.started import Started
+from tarantella.collectives.started import Started, all_gather
 from tarantella.collectives.wire import wire_format
-from tarantella.compat.agreement import require_same_lines
-from tarantella.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import ArrayLike, NDArray
+from tarantella.errors import InvalidArgumentError, MismatchError
 
 
 class ReductionOp(enum.Enum):
@@ -196,3 +190,39 @@ class Allgatherv(Collective):
     def start(self, data: ArrayLike | Any) -> None:
         """Starts with this rank's array of nelems elements, and returns at once."""
         self._pending = started.all_gather(self._group.communicator(), self._data(data), self._counts)
+
+
+def gather_texts(group: Group, text: str) -> list[str]:
+    """Every member's text. Collective on the group."""
+    comm, own = group.communicator(), np.frombuffer(text.encode(), np.uint8)
+    counts = all_gather(comm, np.array([own.size], np.int64), [1] * group.size).wait()
+    together = all_gather(comm, own, counts.tolist()).wait()
+    return [part.tobytes().decode() for part in np.split(together, np.cumsum(counts)[:-1])]
+
+
+def require_same_lines(group: Group, what: str, lines: Sequence[str], failure: Exception | None = None) -> None:
+    """Raises on all members if their lines differ. Collective on the group.
+
+    Args:
+        what: is being made, for the error.
+        lines: the text that has to be the same.
+        failure: what kept this rank from knowing its lines.
+
+    Raises:
+        The failure itself on its rank; else MismatchError, with the first line that differs.
+    """
+    own = [f"an error, {failure}"] if failure else list(lines)
+    texts = gather_texts(group, "\n".join(own))
+    if failure:
+        raise failure
+    first = texts[0].split("\n")
+    for rank, text in enumerate(texts[1:], 1):
+        other = text.split("\n")
+        if other != first:
+            pairs = enumerate(zip(first, other, strict=False))
+            at = next((i for i, (a, b) in pairs if a != b), min(len(first), len(other)))
+            shown = [some[at] if at < len(some) else "nothing more" for some in (other, first)]
+            raise MismatchError(
+                f"{what}: rank {group.to_global_rank(rank)} has {shown[0]}; rank {group.to_global_rank(0)} has {shown[1]}. "
+                "Give it the same on all ranks"
+            )

@@ -1,7 +1,5 @@
 """Flattens numbers, arrays and tensors in lists, tuples and dicts, and rebuilds these structures with other values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,10 +1,10 @@
 """Reductions, broadcasts and gathers of numbers, arrays and tensors, and of lists, tuples and dicts of them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tarantella import reduction
 from tarantella.collectives import started
@@ -12,14 +12,9 @@ from tarantella.collectives.arrays import pack, unpack
 from tarantella.collectives.fused import FusedSum
 from tarantella.collectives.group import Group
 from tarantella.collectives.wire import wire_format
-from tarantella.compat.agreement import require_same_lines
+from tarantella.compat.operations import require_same_lines
 from tarantella.compat.structure import Leaf, flatten, leaf, rebuild
 from tarantella.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
 
 
 def _like(leaves: Sequence[Leaf], template: Sequence[Leaf], name: str) -> list[NDArray[Any]]:

@@ -1,8 +1,6 @@
 """`tnt.tnt_initializer`: the predecessor initialises itself when it is imported. Scripts need not call it."""
 
-from __future__ import annotations
-
-from tarantella import runtime
+from tarantella import gpus, runtime
 from tarantella.errors import InvalidArgumentError
 
 __all__ = ["init", "setup_gpus"]
@@ -25,11 +23,10 @@ def setup_gpus(rank: int, ngpus: int | None = None) -> None:
     """
     import tensorflow as tf
 
-    gpus = tf.config.list_physical_devices("GPU")
-    if ngpus is not None and ngpus > len(gpus):
-        raise InvalidArgumentError(f"setup_gpus: ngpus is {ngpus}, and this process sees {len(gpus)}: leave it out for all")
-    usable = gpus if ngpus is None else gpus[: max(ngpus, 0)]
+    devices = tf.config.list_physical_devices("GPU")
+    if ngpus is not None and ngpus > len(devices):
+        raise InvalidArgumentError(f"setup_gpus: ngpus is {ngpus}, and this process sees {len(devices)}: leave it out for all")
     try:
-        tf.config.set_visible_devices([usable[rank % len(usable)]] if usable else [], "GPU")
+        tf.config.set_visible_devices(gpus.device_of_rank(gpus.first_devices(devices, ngpus), rank), "GPU")
     except RuntimeError:
         raise InvalidArgumentError("setup_gpus: TensorFlow has used GPUs already: call it before it computes") from None

@@ -1,7 +1,5 @@
 """`tnt.keras.utilities`: a module of the predecessor's, whose functions were parts of its pipelines. None of them is left."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

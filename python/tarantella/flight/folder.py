@@ -1,7 +1,5 @@
 """A folder of flight records: for each rank `rank-R.flight`, its record, and `rank-R.json`, how it ended."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

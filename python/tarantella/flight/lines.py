@@ -1,7 +1,5 @@
 """The status of a job, as its launcher tells it (`launcher/show/job_view.py`), as a table and as plain lines."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Reads the flight record of a rank, from memory or from a file. The layout is that of `FlightRecord` in C++."""
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Iterator
@@ -117,8 +115,6 @@ class Lane:
 
 @dataclass(frozen=True)
 class Record:
-    """The record of a rank."""
-
     rank: int
     ranks: int
     pid: int
@@ -156,7 +152,10 @@ def read(descriptor: int) -> Record | None:
     table = _read(descriptor, _PAGE, names_used * _NAME_BYTES)
     names = [_text(table[at : at + _NAME_BYTES]) for at in range(0, len(table), _NAME_BYTES)]
     lanes = tuple(_lanes(descriptor, names))
-    return Record(rank, ranks, pid, joined, offset, step, samples, rate, changed, missed, lanes)
+    return Record(
+        rank=rank, ranks=ranks, pid=pid, joined_ns=joined, wall_offset_ns=offset, step=step, samples=samples,
+        samples_per_second=rate, progress_ns=changed, lanes_missed=missed, lanes=lanes,
+    )  # fmt: skip
 
 
 def read_file(path: Path) -> Record | None:
@@ -202,7 +201,8 @@ def _call(entry: tuple[int, ...], names: list[str]) -> Call:
     begin, count, number, duration, call, peer, name = entry
     named = "" if name == 0 else names[name - 1] if name <= len(names) else NAME_LOST
     kind, dtype, op = (_one_of(*pair) for pair in zip((KINDS, DTYPES, OPS), struct.pack("<I", call), strict=False))
-    return Call(number, kind, count, dtype, op, peer, named, begin, None if duration == _OPEN else duration)
+    ended = None if duration == _OPEN else duration
+    return Call(number, kind, count, dtype, op, peer=peer, name=named, begin_ns=begin, duration_us=ended)
 
 
 def _one_of(names: tuple[str, ...], index: int) -> str:

@@ -4,8 +4,6 @@ A rank that waits in a call looks around some fifty times a second and writes th
 not, or has not come to it, is the one that is waited for. A rank that waits for others itself is not to blame.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -24,8 +22,6 @@ class Wait:
     call: Call
     waits: bool
     """Whether the rank is seen to wait in it for others."""
-    last_seen_ns: int
-    """When it was last seen to wait in it, or began it; on the clock of its host."""
 
 
 class Waits:
@@ -36,11 +32,11 @@ class Waits:
         self.records = records
         self._now = {rank: self._newest(record, now_ns) for rank, record in records.items()}
         self._lanes = {rank: {lane.key: lane for lane in record.lanes} for rank, record in records.items()}
-        self.of = {rank: tuple(self._waits(rank)) for rank in records}
+        self.by_rank = {rank: tuple(self._waits(rank)) for rank in records}
 
     def main(self, rank: int) -> Wait | None:
         """The call that says best what the rank does: one in which it waits, else the last one that has begun."""
-        return max(self.of.get(rank, ()), key=lambda wait: (wait.waits, wait.call.begin_ns), default=None)
+        return max(self.by_rank.get(rank, ()), key=lambda wait: (wait.waits, wait.call.begin_ns), default=None)
 
     def waits_for(self, rank: int) -> list[int]:
         """The ranks that keep a rank from going on; none if it does not wait."""
@@ -52,7 +48,7 @@ class Waits:
 
     def circle(self) -> list[int]:
         """Ranks that wait for one another, in calls that are not the same, each for the next one; empty if there are none."""
-        for first in self.of:
+        for first in self.by_rank:
             path = [first]
             while late := [rank for rank in self.waits_for(path[-1]) if self._is_waiting(rank)]:
                 if late[0] in path:
@@ -99,12 +95,11 @@ class Waits:
         for key, lane in self._lanes[rank].items():
             still = [call for call in lane.calls if call.is_open]
             for call in still if key.messages else [call for call in still if call is lane.last]:
-                seen = max(lane.waiting_ns, call.begin_ns)
                 waits = 0 < call.begin_ns <= lane.waiting_ns and self._now[rank] - lane.waiting_ns < STALE_NS
-                yield Wait(key, call, waits, seen)
+                yield Wait(key, call, waits)
 
     def _is_waiting(self, rank: int) -> bool:
-        return any(wait.waits for wait in self.of.get(rank, ()))
+        return any(wait.waits for wait in self.by_rank.get(rank, ()))
 
     def _keeps_waiting(self, member: int, wait: Wait) -> bool:
         if member not in self.records:
@@ -114,5 +109,5 @@ class Waits:
         last = self.last(member, wait.key)
         if last is None or last.number < wait.call.number:
             return True
-        own = [other for other in self.of[member] if other.key == wait.key]
+        own = [other for other in self.by_rank[member] if other.key == wait.key]
         return last.number == wait.call.number and any(not other.waits for other in own)

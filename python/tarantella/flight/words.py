@@ -1,7 +1,5 @@
 """How ranks, communicators and times are worded."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from tarantella.flight.record import Key

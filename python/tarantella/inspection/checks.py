@@ -1,7 +1,5 @@
 """The checks of `tarantella doctor` on a host: one function for each subject, all without importing TensorFlow."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform
@@ -15,7 +13,7 @@ from pathlib import Path
 
 from tarantella import _native, settings, versions
 from tarantella.errors import TarantellaError
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.start.mpirun import find_mpirun
 from tarantella.threads import usable_cores
 

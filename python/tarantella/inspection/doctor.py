@@ -1,7 +1,5 @@
 """`tarantella doctor`: checks whether training would work on this machine, or on the hosts of a job."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -13,7 +11,7 @@ from typing import Any
 
 from tarantella import variables
 from tarantella.inspection.checks import NOTE, OK, PROBLEM, Finding, findings
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line.arguments import Parser
 from tarantella.launcher.command_line.hosts import Host, read_hostfile, read_hosts
 from tarantella.launcher.start.mpirun import find_mpirun, mpirun_command

@@ -1,7 +1,5 @@
 """`tarantella explain FOLDER`: which rank fell out of step where, from the flight records of a failed job."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,7 +11,7 @@ from tarantella.flight.folder import Folder, NoRecordsError
 from tarantella.flight.record import Call, Key
 from tarantella.flight.waits import Wait, Waits
 from tarantella.flight.words import named_ranks, seconds
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line.arguments import Parser
 
 READ, NOTHING = 0, 1

@@ -1,7 +1,5 @@
 """Finds the jobs of this host by the sockets of their launchers, and asks them."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -3,8 +3,6 @@
 Rank 0 prints `{"transport": ..., "bytes_per_second": ...}`.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`tarantella status [JOB]`: what each rank of a running job does."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence

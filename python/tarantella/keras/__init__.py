@@ -1,7 +1,5 @@
 """Keras models on many ranks. Importing anything in here imports TensorFlow."""
 
-from __future__ import annotations
-
 import importlib
 from typing import Any
 

@@ -3,10 +3,9 @@
 Keras' own callbacks and a user's work without them: `fit` knows on which ranks they belong (docs/training.md).
 """
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable as Function
+from typing import Any
 
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
@@ -15,9 +14,6 @@ from tarantella.keras.callback_placement import placement
 from tarantella.keras.checkpoint.callback import Checkpoint
 from tarantella.keras.reduction import statistics
 from tarantella.strategy import ParallelStrategy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable as Function
 
 __all__ = ["Callback", "Checkpoint", "TimeHistory"]
 
@@ -82,6 +78,29 @@ class Callback:
                 f"cannot run callback of type {kind} on a single rank: give it to fit as it is, or with run_on_all_ranks=True"
             )
         return placement.sharing_state(callback, {placement.ON_ALL_RANKS: bool(run_on_all_ranks)})
+
+
+class _Lap:
+    """Consecutive steps, with the time and the exposed seconds at their beginning and after each."""
+
+    def __init__(self, step: int, begin: float, exposed: float) -> None:
+        self._first = (step, begin, exposed)
+        self.last_step, self.last_time, self.last_exposed = self._first
+
+    def update(self, step: int, now: float, exposed: float) -> None:
+        self.last_step, self.last_time, self.last_exposed = step, now, exposed
+
+    @property
+    def steps(self) -> int:
+        return self.last_step - self._first[0]
+
+    @property
+    def seconds(self) -> float:
+        return self.last_time - self._first[1]
+
+    @property
+    def exposed(self) -> float:
+        return self.last_exposed - self._first[2]
 
 
 class TimeHistory(keras.callbacks.Callback):  # type: ignore[misc]
@@ -167,26 +186,3 @@ class TimeHistory(keras.callbacks.Callback):  # type: ignore[misc]
             share = lap.exposed / lap.seconds if lap.seconds > 0 else 0.0
             waiting = f", {share:.1%} of the time waiting for gradients" if self.tnt_stats()["busy_seconds"] > 0 else ""
             print(f"\nepoch {self._epoch + 1}, {what} of {lap.steps} steps: {speed:.1f} samples/s{waiting}", flush=True)
-
-
-class _Lap:
-    """Consecutive steps, with the time and the exposed seconds at their beginning and after each."""
-
-    def __init__(self, step: int, begin: float, exposed: float) -> None:
-        self._first = (step, begin, exposed)
-        self.last_step, self.last_time, self.last_exposed = self._first
-
-    def update(self, step: int, now: float, exposed: float) -> None:
-        self.last_step, self.last_time, self.last_exposed = step, now, exposed
-
-    @property
-    def steps(self) -> int:
-        return self.last_step - self._first[0]
-
-    @property
-    def seconds(self) -> float:
-        return self.last_time - self._first[1]
-
-    @property
-    def exposed(self) -> float:
-        return self.last_exposed - self._first[2]

@@ -1,52 +1,56 @@
 """State that the code around a gradient declares: whether it runs in a step of `tnt.Model`, or inside `tnt.no_sync`."""
 
-from __future__ import annotations
-
+import enum
 from collections import Counter
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
 from tarantella.keras.adapter.tensorflow import enclosing_function
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
-_open: Counter[str] = Counter()  # how many contexts of each kind are open
+class _Phase(enum.Enum):
+    MODEL_STEP = enum.auto()
+    APPLYING = enum.auto()
+    SHARD = enum.auto()
+    TRIAL = enum.auto()
+
+
+_open_phases: Counter[_Phase] = Counter()  # how many contexts of each phase are open
 _weight: Callable[[], tf.Tensor] | None = None
 _no_sync: list[Any] = []  # for each context that is open, the graph in which it was entered (None: eagerly)
 
 
 @contextmanager
-def _entered(kind: str) -> Iterator[None]:
-    _open[kind] += 1
+def _in_phase(phase: _Phase) -> Iterator[None]:
+    _open_phases[phase] += 1
     try:
         yield
     finally:
-        _open[kind] -= 1
+        _open_phases[phase] -= 1
 
 
 def model_step() -> AbstractContextManager[None]:
     """A step of `tnt.Model` is traced or runs eagerly."""
-    return _entered("model step")
+    return _in_phase(_Phase.MODEL_STEP)
 
 
 def in_model_step() -> bool:
     """Whether a step of `tnt.Model` is traced or runs eagerly."""
-    return _open["model step"] > 0
+    return _open_phases[_Phase.MODEL_STEP] > 0
 
 
 def applying() -> AbstractContextManager[None]:
     """In this context optimizers get gradients that Tarantella has reduced, or are traced for a graph that never runs."""
-    return _entered("applying")
+    return _in_phase(_Phase.APPLYING)
 
 
 def is_applying() -> bool:
     """Whether an optimizer changes variables in a way that keeps ranks alike."""
-    return _open["applying"] > 0
+    return _open_phases[_Phase.APPLYING] > 0
 
 
 @contextmanager
@@ -67,12 +71,12 @@ def weight() -> tf.Tensor | None:
 
 def shard() -> AbstractContextManager[None]:
     """One of a rank's shards is computed, in a step that does not depend on the number of ranks."""
-    return _entered("shard")
+    return _in_phase(_Phase.SHARD)
 
 
 def refuse_in_shards(what: str) -> None:
     """Raises while a rank computes its shards one after the other: ranks would exchange some of a batch's shards only."""
-    if _open["shard"]:
+    if _open_phases[_Phase.SHARD]:
         raise UnsupportedError(
             f"{what} in a step with reproducible=V, where a rank computes its shards one after the other and never has all "
             "of a batch's samples at once: train without reproducible"
@@ -89,17 +93,17 @@ class GathersInTrial(RefusedInTrial):
 
 def trial() -> AbstractContextManager[None]:
     """A loss or a step is tried on a few samples: it must not communicate."""
-    return _entered("trial")
+    return _in_phase(_Phase.TRIAL)
 
 
 def in_trial() -> bool:
     """Whether something is tried on made-up samples."""
-    return _open["trial"] > 0
+    return _open_phases[_Phase.TRIAL] > 0
 
 
 def refuse_in_trial(what: str) -> None:
     """Raises inside `trial`."""
-    if _open["trial"]:
+    if _open_phases[_Phase.TRIAL]:
         raise GathersInTrial(f"it calls {what.replace('tnt_', 'tnt.')}")
 
 

@@ -4,12 +4,11 @@ A deferred weight is a released variable, with the initializer that it would hav
 seeds when they are made, so the order in which they are called later changes no bits.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import tensorflow as tf
 
@@ -17,10 +16,7 @@ from tarantella import collectives
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.adapter.front_end import LEGACY
-from tarantella.keras.step.patch import Patch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+from tarantella.keras.step.patch import patched
 
 _INITIALIZER = "_tnt_initializer"
 _was_used = False  # whether there may be deferred weights: a model that is not compiled yet may refuse to list its variables
@@ -142,9 +138,8 @@ def present(variables: Sequence[Any], released: Callable[[Any], bool] = is_defer
             adapter.release(variable)
 
 
-@contextmanager
-def layer_by_layer(layers: Iterable[Any], released: Callable[[Any], bool]) -> Iterator[None]:
-    """In this context the layers compute, eagerly, also with variables that are released: they are there for one call."""
+def layer_by_layer(layers: Iterable[Any], released: Callable[[Any], bool]) -> AbstractContextManager[None]:
+    """The context in which the layers compute, eagerly, also with variables that are released: they are there for one call."""
 
     def computing(layer: Any) -> Callable[..., Any]:
         call = layer.call
@@ -155,9 +150,5 @@ def layer_by_layer(layers: Iterable[Any], released: Callable[[Any], bool]) -> It
 
         return call_with_values
 
-    patch = Patch([(layer, "call", computing(layer)) for layer in {id(layer): layer for layer in layers}.values()])
-    patch.apply()
-    try:
-        yield
-    finally:
-        patch.revert()
+    once = {id(layer): layer for layer in layers}
+    return patched(lambda: [(layer, "call", computing(layer)) for layer in once.values()])

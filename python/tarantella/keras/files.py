@@ -1,23 +1,17 @@
 """Files and folders that the master writes once and puts in their place when they are complete, and that all ranks read."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading
 import uuid
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella import collectives, runtime
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
-
 
 _thread = threading.local()
 

@@ -1,7 +1,5 @@
 """Layers that communicate with other ranks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tarantella.keras import adapter

@@ -1,10 +1,9 @@
 """`tnt.Model`: a Keras model that trains on all ranks as it would on one device."""
 
-from __future__ import annotations
-
 import copy
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tarantella import collectives, runtime
 from tarantella.keras import adapter, deferred, files
@@ -12,24 +11,19 @@ from tarantella.keras.callback_placement import model_files
 from tarantella.keras.data.batches import Sharing
 from tarantella.keras.drivers import on_batch
 from tarantella.keras.drivers.distributed_model import DistributedModel, Options, verbosity
-from tarantella.keras.drivers.evaluate import evaluate
+from tarantella.keras.drivers.evaluate import evaluate, predict
 from tarantella.keras.drivers.fit import FitArguments, fit
 from tarantella.keras.drivers.own_methods import through_class
-from tarantella.keras.drivers.predict import predict
 from tarantella.keras.loops import guard
 from tarantella.keras.pipeline.methods import PipelineMethods
 from tarantella.keras.pipeline.options import PipelineArguments
 from tarantella.keras.pipeline.pipelined_model import PipelinedModel
+from tarantella.keras.reduction.bucket_hook import PackedBucket
 from tarantella.keras.reduction.plan import Plan
 from tarantella.keras.reproducible import fingerprint
 from tarantella.keras.step import keras_methods, unwrapped_models
 from tarantella.keras.surrogate import Surrogate
 from tarantella.strategy import ParallelStrategy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tarantella.keras.reduction.bucket_hook import PackedBucket
 
 
 class Model(Surrogate):
@@ -119,8 +113,9 @@ class Model(Surrogate):
         if not isinstance(parallel_strategy, ParallelStrategy):
             raise TypeError(f"parallel_strategy is {parallel_strategy!r}: use a tnt.ParallelStrategy")
         options = Options(
-            gradient_dtype, bucket_hook, fusion_threshold, reproducible, across_ranks, accept_approximate, shard_optimizer,
-            samples,
+            gradient_dtype=gradient_dtype, bucket_hook=bucket_hook, fusion_threshold=fusion_threshold,
+            reproducible=reproducible, across_ranks=across_ranks, accept_approximate=accept_approximate,
+            shard_optimizer=shard_optimizer, samples=samples,
         ).checked()  # fmt: skip
         unwrapped_models.install_checks()
         guard.install()
@@ -217,8 +212,11 @@ class Model(Surrogate):
             UnsupportedError: a metric, loss or training step cannot be computed from the ranks' parts.
         """
         arguments = FitArguments(
-            x, y, batch_size, epochs, verbose, callbacks, validation_split, validation_data, shuffle, class_weight,
-            sample_weight, initial_epoch, steps_per_epoch, validation_steps, validation_batch_size, validation_freq, loading,
+            x=x, y=y, batch_size=batch_size, epochs=epochs, verbose=verbose, callbacks=callbacks,
+            validation_split=validation_split, validation_data=validation_data, shuffle=shuffle, class_weight=class_weight,
+            sample_weight=sample_weight, initial_epoch=initial_epoch, steps_per_epoch=steps_per_epoch,
+            validation_steps=validation_steps, validation_batch_size=validation_batch_size, validation_freq=validation_freq,
+            loading=loading,
         )  # fmt: skip
         training = Sharing(tnt_distribute_dataset, tnt_micro_batch_size, tnt_batch_size)
         validation = Sharing(tnt_distribute_validation_dataset, tnt_validation_micro_batch_size, tnt_validation_batch_size)
@@ -378,11 +376,6 @@ class Model(Surrogate):
         """Like Keras' `set_weights`, on this rank. The next method that runs on all ranks starts from rank 0's weights."""
         self._tnt.forget_likeness()
         self.model.set_weights(weights)
-
-    @property
-    def dist_optimizer(self) -> Any:
-        """The optimizer that the model was compiled with, under its old name."""
-        return adapter.optimizer_of(self.model)
 
     @classmethod
     def from_config(cls, config: Any, **kwargs: Any) -> Any:

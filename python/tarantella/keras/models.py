@@ -1,7 +1,5 @@
 """`tnt.models`: Keras models from files, configurations and other models, ready to train on all ranks."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -4,8 +4,6 @@ With n ranks a global batch is usually n times as large as on one device, and th
 beginning that is too high, so the rate rises linearly over the first epochs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,13 +1,22 @@
 """An object that stands for a Keras model: it has the model's attributes and its class."""
 
-from __future__ import annotations
+from collections.abc import Callable
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
+from tarantella import runtime
+from tarantella.collectives.group import Group
+from tarantella.compat.operations import Barrier
+from tarantella.keras import adapter
+from tarantella.keras.drivers.distributed_model import DistributedModel
 
-from tarantella.compat.model import ATTRIBUTES
-
-if TYPE_CHECKING:
-    from tarantella.keras.drivers.distributed_model import DistributedModel
+_ATTRIBUTES_OF_PREDECESSOR: dict[str, Callable[[Any], Any]] = {
+    "barrier": lambda model: Barrier(),
+    "compiled": adapter.is_compiled,  # Keras 3 has it, legacy Keras has not
+    "dist_optimizer": adapter.optimizer_of,
+    "group": lambda model: Group(),
+    "rank": lambda model: runtime.get_rank(),
+}
+"""What the predecessor's models have beside those of Keras, and how each is computed from the Keras model inside."""
 
 
 class Surrogate:
@@ -28,9 +37,9 @@ class Surrogate:
         try:
             return getattr(self.model, name)
         except AttributeError:
-            if name not in ATTRIBUTES:
+            if name not in _ATTRIBUTES_OF_PREDECESSOR:
                 raise
-        return ATTRIBUTES[name](self.model)
+        return _ATTRIBUTES_OF_PREDECESSOR[name](self.model)
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self.model, name, value)

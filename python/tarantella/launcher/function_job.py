@@ -3,12 +3,10 @@
 It is a process of its own because the caller's belongs to a notebook, with threads, signal handlers and TensorFlow.
 """
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line.options import Options, parse
 from tarantella.launcher.launch import launch
 from tarantella.launcher.show.output import Console

@@ -1,7 +1,5 @@
 """One start of a job, from checked options to its end: on this node, or by mpirun on several hosts."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal
@@ -11,7 +9,7 @@ from functools import partial
 
 from tarantella import settings, variables
 from tarantella.launcher.base.signals import SAVING
-from tarantella.launcher.base.text import describe_cores
+from tarantella.launcher.base.words import describe_cores
 from tarantella.launcher.command_line.hosts import describe as describe_hosts
 from tarantella.launcher.command_line.options import Options
 from tarantella.launcher.show.job_view import describe_launch

@@ -5,8 +5,6 @@ continues from its last checkpoint. `TNT_RESTART` is the number of restarts. Sta
 intervals. A failure that every start will meet again ends the job.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import select
@@ -19,9 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tarantella import variables
-from tarantella.launcher.base.errors import UsageError
 from tarantella.launcher.base.signals import ASKING, ENDING, SignalPipe
-from tarantella.launcher.base.text import counted
+from tarantella.launcher.base.words import UsageError, counted
 from tarantella.launcher.command_line.hosts import Host, assign_ranks, host_of, read_hostfile, slots
 from tarantella.launcher.command_line.options import Options
 from tarantella.launcher.launch import launch
@@ -58,12 +55,12 @@ def run(options: Options, console: Console) -> JobResult:
             shutil.rmtree(commits, ignore_errors=True)
 
 
-def _run(options: Options, console: Console, of_all_starts: dict[str, str]) -> JobResult:
-    job = of_all_starts[variables.JOB]
+def _run(options: Options, console: Console, common_environment: dict[str, str]) -> JobResult:
+    job = common_environment[variables.JOB]
     failures = _Failures()
     for restart in range(options.max_restarts + 1):
         began = time.monotonic()
-        own = of_all_starts | {variables.RESTART: str(restart)}
+        own = common_environment | {variables.RESTART: str(restart)}
         result = launch(replace(options, variables=options.variables | own), console)
         if result.code == 0 or result.interrupted or not result.started or result.trained_alone:
             return result
@@ -127,20 +124,17 @@ def _wait(seconds: float, console: Console) -> int:
     """Waits before a restart. Returns the number of the signal that asked for the job's end, or 0."""
     if seconds == 0:
         return 0
-    console.message(f"the next start is in {seconds:g} s")
-    console.drain()
+    console.announce(f"the next start is in {seconds:g} s")
     deadline = time.monotonic() + seconds
     with SignalPipe() as signals:
         while (left := deadline - time.monotonic()) > 0:
             select.select([signals.descriptor], [], [], left)
             numbers = signals.read()
             if ASKING in numbers:
-                console.message(f"no rank runs: the next start is in {max(0.0, deadline - time.monotonic()):.0f} s")
-                console.drain()
+                console.announce(f"no rank runs: the next start is in {max(0.0, deadline - time.monotonic()):.0f} s")
             ending = [number for number in numbers if number in ENDING]
             if ending:
-                console.message("interrupted")
-                console.drain()
+                console.announce("interrupted")
                 return ending[0]
     return 0
 

@@ -1,7 +1,5 @@
 """``tarantella simulate``: how a training would scale on a machine, before anybody queues for it."""
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Mapping, Sequence
@@ -9,7 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tarantella.errors import InvalidArgumentError
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.pipeline_schedule import NAMES
 from tarantella.scaling import model, simulator
 from tarantella.scaling.picture import PictureError, draw

@@ -5,8 +5,6 @@ data goes directly among up to seven ranks, else by recursive halving and doubli
 network and memory then work at the same time, and the slower one counts.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Speed-up over ranks, beside linear. matplotlib is imported when a picture is drawn, not before."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

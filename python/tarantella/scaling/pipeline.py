@@ -1,7 +1,5 @@
 """The step of a pipeline on many ranks, from the tasks of one on a few: the schedule, replayed with the times of a machine."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The parts of one step of a pipeline that ran: how long its tasks took, and how long its ranks waited for each other."""
 
-from __future__ import annotations
-
 import re
 import statistics
 from bisect import bisect_right
@@ -97,10 +95,10 @@ def spans_of(events: list[dict[str, Any]]) -> dict[Any, dict[str, list[tuple[str
         if track in ("step", "pipeline", "messages") and "ts" in event:
             begin = event["ts"] * 1e-6
             found[event["pid"]][track].append((event["name"], Span(begin, begin + event.get("dur", 0) * 1e-6)))
-    for of_rank in found.values():
-        for spans in of_rank.values():
+    for rank_spans in found.values():
+        for spans in rank_spans.values():
             spans.sort(key=lambda named: named[1])
-    return {rank: dict(of_rank) for rank, of_rank in found.items()}
+    return {rank: dict(rank_spans) for rank, rank_spans in found.items()}
 
 
 def steps_of(spans: dict[str, list[tuple[str, Span]]]) -> Iterator[RankStep]:
@@ -129,8 +127,8 @@ def _median(steps: Sequence[Sequence[RankStep]], stages: Sequence[int]) -> Pipel
     received = [size for ranks in steps for one in ranks for size in one.received.values()]
 
     def through(is_forward: bool) -> tuple[float, ...]:
-        of_stage = [[t for task, t in all_tasks if (task.stage, task.is_forward) == (stage, is_forward)] for stage in stages]
-        return tuple(map(statistics.median, of_stage))
+        stage_times = [[t for task, t in all_tasks if (task.stage, task.is_forward) == (stage, is_forward)] for stage in stages]
+        return tuple(map(statistics.median, stage_times))
 
     windows, bubbles = [], []
     for ranks in steps:

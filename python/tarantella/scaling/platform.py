@@ -1,7 +1,5 @@
 """A machine as the analytic model sees it, from the same platform file that SimGrid reads."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The step of many ranks, from the step of one and the time of its buckets' all_reduces."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The times of collectives from tnt-simulated: our algorithms in simulated time. It is there if built with TNT_SIMGRID."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Sequence

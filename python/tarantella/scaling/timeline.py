@@ -1,7 +1,5 @@
 """The parts of one step of a real run: when each bucket was ready, and how long the rest took."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from bisect import bisect_right
@@ -50,7 +48,7 @@ class Step:
     def bytes(self) -> int:
         return sum(bucket.bytes for bucket in self.buckets)
 
-    def scaled(self, factor: float) -> Step:
+    def scaled(self, factor: float) -> "Step":
         """The same step on so much of the data."""
         buckets = tuple(Bucket(bucket.bytes, bucket.ready * factor) for bucket in self.buckets)
         return Step(buckets, self.rest * factor, self.ranks, self.measured)

@@ -11,8 +11,6 @@ The lines, JSON objects by their `kind`:
 * `epoch`, after each: hashes of all weights and of the optimizer's state, and the `logs` as exact numbers.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -1,12 +1,10 @@
 """The report of `tarantella verify`: as sentences with a table, and as JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from tarantella.launcher.base.text import counted
+from tarantella.launcher.base.words import counted
 from tarantella.verify.fingerprints import Fingerprints, Position, first_difference, same_after
 
 COLUMNS = {"weights": "weights", "optimizer": "optimizer state", "logs": "losses and metrics"}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.mutations import changed, corpus, fuzzed
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line.hosts import Host, assign_ranks, describe, host_of, read_hostfile, read_hosts, slots
 
 WORDS = [b":", b"=", b"slots=", b"999999", b"0", b"#", b"\n", b"\r", b" ", b"\t", b",", b"\x00", b"-", "²".encode(), b"\xff"]

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
+from tarantella.verify.command import parse_verify
 from tarantella.verify.fingerprints import Position, first_difference, read
-from tarantella.verify.options import parse_verify
 
 WRITE = """
 import json

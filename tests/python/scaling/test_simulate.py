@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.scaling import model, simulator
 from tarantella.scaling.command import simulate
 from tarantella.scaling.platform import SHIPPED, read_machine

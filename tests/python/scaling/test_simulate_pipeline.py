@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.pipeline_schedule import begins, schedule
 from tarantella.scaling import model
 from tarantella.scaling.command import simulate

@@ -14,7 +14,7 @@ import pytest
 
 import tarantella
 from support.launch import DEFAULTS, SLACK
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.start.mpirun import find_mpirun
 
 # Open MPI as root, in a container, with more ranks than cores; others look for none of it

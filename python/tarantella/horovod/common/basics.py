@@ -1,8 +1,7 @@
 """The place of this process in the job, and what the installation can do."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from tarantella import _native, collectives, runtime, tensorflow_import
 from tarantella.errors import UnsupportedError
-from tarantella.horovod.common import process_sets, variables
+from tarantella.horovod.common import process_sets
 from tarantella.installation import page
 
 _places: list[list[int]] | None = None
@@ -27,7 +26,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     global _places
     if _places is not None:
         return
-    ignored = variables.honour()
+    ignored = _honour_environment()
     size = runtime.get_size()
     if comm is not None and (not isinstance(comm, (list, tuple)) or sorted(comm) != list(range(size))):
         raise UnsupportedError("hvd.init(comm=...): the job has all ranks; use process sets for a part of them")
@@ -178,3 +177,33 @@ def stop_timeline() -> None:
     """Writes this rank's part of the timeline. Without it, it is written when the process leaves the job."""
     _all_places()
     _native.timeline_stop()
+
+
+_LEVELS = {"trace": "DEBUG", "debug": "DEBUG", "info": "INFO", "warning": "WARNING", "error": "ERROR", "fatal": "ERROR"}
+
+
+def _kilobytes(text: str) -> str:
+    """As TNT_FUSION_THRESHOLD has it: a tensor in each bucket for 0."""
+    return str(-(-int(text) // 1024)) if text.isdigit() else text
+
+
+_COUNTERPARTS: dict[str, tuple[str, Callable[[str], str]]] = {
+    "HOROVOD_FUSION_THRESHOLD": ("TNT_FUSION_THRESHOLD", _kilobytes),
+    "HOROVOD_TIMELINE": ("TNT_TIMELINE", str),
+    "HOROVOD_LOG_LEVEL": ("TNT_LOG_LEVEL", lambda text: _LEVELS.get(text.lower(), text)),
+    "HOROVOD_GLOO_TIMEOUT_SECONDS": ("TNT_TIMEOUT", str),
+}
+# written by Horovod's launcher, or true of Tarantella as it is
+_HARMLESS = ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "HOROVOD_DYNAMIC_PROCESS_SETS")
+
+
+def _honour_environment() -> list[str]:
+    """Sets the counterparts that the environment does not have. Returns the names of the variables that mean nothing here."""
+    ignored = []
+    for name, value in sorted(os.environ.items()):
+        if name in _COUNTERPARTS:
+            counterpart, convert = _COUNTERPARTS[name]
+            os.environ.setdefault(counterpart, convert(value))
+        elif name.startswith("HOROVOD_") and name not in _HARMLESS:
+            ignored.append(name)
+    return ignored

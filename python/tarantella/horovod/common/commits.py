@@ -3,21 +3,17 @@
 The first rank of each node writes it. After a restart the newest commit counts, on whatever node it is.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tarantella import collectives, runtime, variables
 from tarantella.errors import TarantellaError
 from tarantella.horovod.common import encoding
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _NONE = -1
 _places = itertools.count()

@@ -4,20 +4,16 @@ Ranks of Tarantella do not outlive the failure of another. The launcher starts a
 `run_fn` gives the state of the last commit to all ranks.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from tarantella import environment, runtime
 from tarantella.errors import TarantellaError
 from tarantella.horovod.common import basics
 from tarantella.horovod.common.commits import CommitFile
 from tarantella.horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 
 class State:

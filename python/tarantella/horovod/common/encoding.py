@@ -1,7 +1,5 @@
 """Objects of a script as bytes: numbers, texts, arrays and containers; others as pickles, with TNT_HOROVOD_PICKLE=1."""
 
-from __future__ import annotations
-
 import pickle
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The exceptions that scripts catch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -1,17 +1,12 @@
 """Groups of ranks."""
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tarantella import runtime
 from tarantella.collectives.group import Group
 from tarantella.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class ProcessSet:
@@ -76,7 +71,7 @@ class _AllRanks(ProcessSet):
 
 
 global_process_set: ProcessSet = _AllRanks()
-_added: dict[int, ProcessSet] = {}
+_sets_by_id: dict[int, ProcessSet] = {}
 _ids = itertools.count(1)
 
 
@@ -88,16 +83,16 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
     """
     added = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     Group(added.ranks)  # or an error
-    if added is global_process_set or any(added.ranks == other.ranks for other in (global_process_set, *_added.values())):
+    if added is global_process_set or any(added.ranks == other.ranks for other in (global_process_set, *_sets_by_id.values())):
         raise ValueError(f"a process set of the ranks {added.ranks} exists already")
     added.process_set_id = next(_ids)
-    _added[added.process_set_id] = added
+    _sets_by_id[added.process_set_id] = added
     return added
 
 
 def remove_process_set(process_set: ProcessSet) -> bool:
     """Ends a process set; False if it was not registered, or has all ranks. All ranks call it, in the same order."""
-    if process_set.process_set_id is None or _added.pop(process_set.process_set_id, None) is None:
+    if process_set.process_set_id is None or _sets_by_id.pop(process_set.process_set_id, None) is None:
         return False
     process_set.process_set_id = None
     return True
@@ -105,12 +100,12 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
     """The ranks of each process set, by its id."""
-    return {0: list(range(runtime.get_size())), **{number: list(each.ranks or ()) for number, each in _added.items()}}
+    return {0: list(range(runtime.get_size())), **{number: list(each.ranks or ()) for number, each in _sets_by_id.items()}}
 
 
 def by_id(number: int) -> ProcessSet:
     """The process set with this id. Raises ValueError if there is none."""
-    found: Any = global_process_set if number == 0 else _added.get(number)
+    found: Any = global_process_set if number == 0 else _sets_by_id.get(number)
     if found is None:
         raise ValueError(f"there is no process set with the id {number}")
     return found  # type: ignore[no-any-return]
@@ -118,5 +113,5 @@ def by_id(number: int) -> ProcessSet:
 
 def forget() -> None:
     """Removes all of them."""
-    for process_set in list(_added.values()):
+    for process_set in list(_sets_by_id.values()):
         remove_process_set(process_set)

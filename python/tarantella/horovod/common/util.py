@@ -1,9 +1,8 @@
 """`horovod.common.util`: the functions there that scripts use."""
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from tarantella.horovod.common.basics import (
     ccl_built,
@@ -15,9 +14,6 @@ from tarantella.horovod.common.basics import (
     rocm_built,
 )
 from tarantella.installation import page
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = [
     "ccl_built", "cuda_built", "ddl_built", "gloo_built", "gpu_available", "is_iterable", "mpi_built", "nccl_built",

@@ -1,7 +1,5 @@
 """`horovod.runner`, whose functions start jobs: here `tarantella`, `tarantella horovodrun` and `tnt.launch` do."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

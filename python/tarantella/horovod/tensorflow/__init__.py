@@ -1,5 +1,6 @@
 """`import tarantella.horovod.tensorflow as hvd`: Horovod for TensorFlow."""
 
+import sys
 from typing import Any
 
 from tarantella.horovod.common import basics as _basics
@@ -28,6 +29,7 @@ from tarantella.horovod.common.basics import (
 )
 from tarantella.horovod.common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from tarantella.horovod.tensorflow import elastic as elastic
+from tarantella.horovod.tensorflow import graphs as util
 from tarantella.horovod.tensorflow.collectives import (
     Adasum,
     Average,
@@ -57,12 +59,12 @@ from tarantella.horovod.tensorflow.functions import (
     rank_op,
     size_op,
 )
+from tarantella.horovod.tensorflow.graphs import _executing_eagerly as _executing_eagerly
 from tarantella.horovod.tensorflow.joining import join
 from tarantella.horovod.tensorflow.layers import SyncBatchNormalization
 from tarantella.horovod.tensorflow.objects import allgather_object, broadcast_object
 from tarantella.horovod.tensorflow.optimizer import DistributedOptimizer, PartialDistributedOptimizer
 from tarantella.horovod.tensorflow.tape import DistributedGradientTape, PartialDistributedGradientTape
-from tarantella.horovod.tensorflow.util import _executing_eagerly as _executing_eagerly
 from tarantella.keras import adapter as _adapter
 from tarantella.keras.loops import models as _models
 
@@ -77,6 +79,9 @@ __all__ = [
     "nccl_built", "process_set_included_op", "rank", "rank_op", "reducescatter", "remove_process_set", "rocm_built",
     "shutdown", "size", "size_op", "start_timeline", "stop_timeline",
 ]  # fmt: skip
+
+mpi_ops = sys.modules[__name__]  # where scripts take the collectives from
+sys.modules.update({f"{__name__}.mpi_ops": mpi_ops, f"{__name__}.util": util})
 
 
 def init(comm: Any = None, process_sets: Any = None) -> None:

@@ -3,12 +3,11 @@
 The gradient of a collective is the mean over the ranks of what flows back, where Horovod has that (docs/horovod.md).
 """
 
-from __future__ import annotations
-
 import enum
 import zlib
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -18,12 +17,36 @@ from tarantella.horovod.tensorflow import graphs
 from tarantella.horovod.tensorflow.compression import Compression
 from tarantella.horovod.tensorflow.errors import as_horovod
 from tarantella.horovod.tensorflow.negotiation import eager
-from tarantella.horovod.tensorflow.scaling import scaled, scaled_rows, wide_type
 from tarantella.keras import adapter
 from tarantella.keras.reduction import collectives, graph_order, rows
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+# ------------------------------------------------------------------------------------------------------------- factors
+
+# 16 bits hold few factors: 70000 is infinite in float16, and 1e-9 is zero, so they multiply in float32.
+
+
+def wide_type(dtype: tf.DType) -> tf.DType:
+    """The type in which numbers of this one are multiplied."""
+    if not dtype.is_floating:
+        return tf.float64
+    return dtype if dtype.size >= 4 else tf.float32
+
+
+def scaled(tensor: Any, factor: float) -> Any:
+    """factor * tensor, rounded once to its type; integers lose what is behind the point. None stays None, rows stay rows."""
+    if tensor is None or factor == 1.0:
+        return tensor
+    if isinstance(tensor, tf.IndexedSlices):
+        return tf.IndexedSlices(scaled(tensor.values, factor), tensor.indices, tensor.dense_shape)
+    wide = wide_type(tensor.dtype)
+    return tf.cast(tf.cast(tensor, wide) * tf.cast(factor, wide), tensor.dtype)
+
+
+def scaled_rows(values: tf.Tensor, factor: float, divisor: int) -> tf.Tensor:
+    """factor * values / divisor. Integers become float64: rows of the same index are added up later, and each must count."""
+    wide = wide_type(values.dtype)
+    result = tf.cast(values, wide) * tf.cast(factor, wide) / tf.cast(divisor, wide)
+    return tf.cast(result, values.dtype) if values.dtype.is_floating else result
 
 
 class ReduceOp(enum.IntEnum):
@@ -119,10 +142,18 @@ def grouped_allreduce(
 ) -> list[Any]:
     """`allreduce` of each of the tensors; those of one type travel together."""
     given = [t if isinstance(t, tf.IndexedSlices) else tf.convert_to_tensor(adapter.unwrap(t)) for t in tensors]
-    rest = (compression, operation(op, average), prescale_factor, postscale_factor)
+    chosen = operation(op, average)
 
     def reduced(tensor: Any, called: str | None) -> Any:
-        return allreduce(tensor, None, device_dense, device_sparse, *rest, called, process_set)
+        return allreduce(
+            tensor,
+            compression=compression,
+            op=chosen,
+            prescale_factor=prescale_factor,
+            postscale_factor=postscale_factor,
+            name=called,
+            process_set=process_set,
+        )
 
     result: list[Any] = [None] * len(given)
     for places in _that_can_be_fused(given):
@@ -248,7 +279,7 @@ def alltoall(
                 "alltoall", name, x, process_set, lambda: rows.exchanged(x, splits, process_set.group(), name or "")
             )
 
-        def gradient(upstream: tf.Tensor, _of_received: Any = None) -> tf.Tensor:
+        def gradient(upstream: tf.Tensor, _received_upstream: Any = None) -> tf.Tensor:
             with as_horovod():
                 grads = tf.convert_to_tensor(upstream)
                 back, _ = eager(
@@ -283,8 +314,8 @@ def reducescatter(
     @tf.custom_gradient  # type: ignore[untyped-decorator]
     def scatter(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            of_all = allgather(tf.convert_to_tensor(upstream), process_set=process_set)
-            return tf.ensure_shape(scaled(of_all, process_set.group().size if chosen == Sum else 1.0), x.shape)
+            gathered = allgather(tf.convert_to_tensor(upstream), process_set=process_set)
+            return tf.ensure_shape(scaled(gathered, process_set.group().size if chosen == Sum else 1.0), x.shape)
 
         with as_horovod():
             result, _ = eager(
@@ -307,11 +338,9 @@ def grouped_reducescatter(
     postscale_factor: float = 1.0,
 ) -> list[tf.Tensor]:
     """`reducescatter` of each of the tensors."""
-    scales = (prescale_factor, postscale_factor)
-    return [
-        reducescatter(tensor, device_dense, compression, op, name and f"{name}.{i}", process_set, *scales)
-        for i, tensor in enumerate(tensors)
-    ]
+    same = {"compression": compression, "op": op, "process_set": process_set}
+    factors = {"prescale_factor": prescale_factor, "postscale_factor": postscale_factor}
+    return [reducescatter(tensor, name=name and f"{name}.{i}", **same, **factors) for i, tensor in enumerate(tensors)]
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:

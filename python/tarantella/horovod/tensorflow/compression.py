@@ -1,7 +1,5 @@
 """The types in which tensors travel."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

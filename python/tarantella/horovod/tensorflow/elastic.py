@@ -1,8 +1,7 @@
 """`hvd.elastic` of `horovod.tensorflow`: states with the variables of a model and its optimizer."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -15,9 +14,6 @@ from tarantella.horovod.tensorflow import graphs
 from tarantella.horovod.tensorflow.functions import broadcast_variables
 from tarantella.horovod.tensorflow.objects import broadcast_object
 from tarantella.keras import adapter
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,17 +1,13 @@
 """Our errors as the classes that scripts for Horovod catch; the sentence stays."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.errors import InvalidArgumentError, MismatchError, TarantellaError, UnsupportedError
 from tarantella.horovod.common.exceptions import HorovodInternalError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class CallsDifferError(HorovodInternalError, tf.errors.FailedPreconditionError):  # type: ignore[misc]

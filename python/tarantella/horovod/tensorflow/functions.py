@@ -1,7 +1,5 @@
 """Variables from one rank to all, and the place of this rank as tensors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

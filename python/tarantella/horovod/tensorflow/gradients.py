@@ -1,29 +1,23 @@
 """How the gradients of one step are brought together: for the tape and for the optimizer."""
 
-from __future__ import annotations
-
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.horovod.common.process_sets import ProcessSet, global_process_set
 from tarantella.horovod.tensorflow import joining
-from tarantella.horovod.tensorflow.collectives import Average, ReduceOp, Sum, allreduce, grouped_allreduce, operation
+from tarantella.horovod.tensorflow.collectives import Average, ReduceOp, Sum, allreduce, grouped_allreduce, operation, scaled
 from tarantella.horovod.tensorflow.compression import Compression
-from tarantella.horovod.tensorflow.scaling import scaled
 from tarantella.keras import adapter
 from tarantella.keras.loops.reducers import LoopReducers, LoopReduction
 from tarantella.keras.reduction import gradients
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tarantella.keras.reduction.reducer import Reducer
-    from tarantella.keras.reduction.registry import ReducerKey
-    from tarantella.keras.reduction.sparse import SparseReducer
+from tarantella.keras.reduction.reducer import Reducer
+from tarantella.keras.reduction.registry import ReducerKey
+from tarantella.keras.reduction.sparse import SparseReducer
 
 
 @dataclass
@@ -88,7 +82,7 @@ class _Reducers(LoopReducers):
         super()._keep(key, reducer, variables)
         joining.number(reducer)
 
-    def before_step(self, reducer: Reducer | SparseReducer, variables: Sequence[Any], grads: Sequence[Any]) -> None:
+    def _before_step(self, reducer: Reducer | SparseReducer, variables: Sequence[Any], grads: Sequence[Any]) -> None:
         joining.announce(reducer, variables, grads)
 
 
@@ -119,8 +113,8 @@ class HorovodReduction(LoopReduction):
                 shared.append(i)
         own = [_dense(grads[i]) if choices.sparse_as_dense else grads[i] for i in shared]
         if shared:
-            of_all = self._reduced(own, [variables[i] for i in shared], self.weight() if weight is None else weight)
-            for i, gradient in zip(shared, of_all, strict=True):
+            reduced = self._reduced(own, [variables[i] for i in shared], self.weight() if weight is None else weight)
+            for i, gradient in zip(shared, reduced, strict=True):
                 result[i] = gradient
         return result
 
@@ -137,7 +131,7 @@ class HorovodReduction(LoopReduction):
         if runtime.get_size() == 1:
             return [scaled(gradient, self._choices.factor()) for gradient in grads]
         reducers = _reducers(self._choices.compression.wire_dtype())
-        return gradients.reduce(grads, variables, weight, reducers, keeps_rows=adapter.repeated_rows_matter())
+        return reducers.sum_gradients(grads, variables, weight, keeps_rows=adapter.repeated_rows_matter())
 
     def _reduced_in_part(self, grads: Sequence[Any], weight: Any) -> list[Any]:
         """In one piece for each type: buckets, which overlap with backward, are for all ranks."""

@@ -4,12 +4,11 @@ The ranks that still train announce each reduction of gradients by the number of
 (`announce`). A rank that has joined then takes part in this reduction with zeros, and joins again.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -20,12 +19,8 @@ from tarantella.horovod.tensorflow.errors import as_horovod
 from tarantella.horovod.tensorflow.negotiation import eager
 from tarantella.keras import adapter
 from tarantella.keras.reduction import collectives
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tarantella.keras.reduction.reducer import Reducer
-    from tarantella.keras.reduction.sparse import SparseReducer
+from tarantella.keras.reduction.reducer import Reducer
+from tarantella.keras.reduction.sparse import SparseReducer
 
 _TO_BE_MADE = 0  # the number of a reducer that the ranks are about to make: a rank that has joined cannot
 

@@ -1,7 +1,5 @@
 """Layers of Keras that communicate, with Horovod's arguments."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tarantella.keras import layers

@@ -5,12 +5,11 @@ the ranks tell each other which calls wait on each of them, and make those that 
 nothing for it. Inside a `tf.function` the order is that of the graph, and none of this runs.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,11 +17,7 @@ import tensorflow as tf
 from tarantella import runtime, settings
 from tarantella._native import Dtype
 from tarantella.errors import DeadlineError, InvalidArgumentError, MismatchError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tarantella.horovod.common.process_sets import ProcessSet
+from tarantella.horovod.common.process_sets import ProcessSet
 
 _BY_ROWS = ("allgather", "alltoall", "reducescatter")
 _PAUSE = 0.001

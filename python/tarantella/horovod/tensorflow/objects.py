@@ -1,11 +1,10 @@
 """Objects of a script from one rank to all, and from all to all."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from tarantella import runtime
 from tarantella._native import Dtype
@@ -14,9 +13,6 @@ from tarantella.horovod.common import encoding
 from tarantella.horovod.common.process_sets import ProcessSet, global_process_set
 from tarantella.horovod.tensorflow import collectives, graphs
 from tarantella.horovod.tensorflow.errors import as_horovod
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 def broadcast_object(

@@ -1,7 +1,5 @@
 """`hvd.DistributedOptimizer`: for `fit` of a plain Keras model, and for loops."""
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 
@@ -10,14 +8,15 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.horovod.common.process_sets import ProcessSet, global_process_set
-from tarantella.horovod.tensorflow import session_optimizer
 from tarantella.horovod.tensorflow.collectives import Average
 from tarantella.horovod.tensorflow.compression import Compression
+from tarantella.horovod.tensorflow.errors import as_horovod
 from tarantella.horovod.tensorflow.gradients import Choices, HorovodReduction
 from tarantella.horovod.tensorflow.tape import register_layers
 from tarantella.keras import adapter
 from tarantella.keras.adapter.front_end import LEGACY
 from tarantella.keras.loops import optimizers
+from tarantella.keras.reduction import ops
 
 
 def DistributedOptimizer(
@@ -50,19 +49,25 @@ def DistributedOptimizer(
         TypeError: it is no optimizer of Keras. UnsupportedError: Adasum; several passes of a LossScaleOptimizer of
             legacy Keras, or of an optimizer of TensorFlow 1; in `fit`, a LossScaleOptimizer around this one.
     """
+    choices = Choices(
+        op=op,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
+    )
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         if backward_passes_per_step > 1:
             raise UnsupportedError(
                 "hvd.DistributedOptimizer(backward_passes_per_step=k): not with an optimizer of TensorFlow 1"
             )
-        choices = Choices(op, compression, sparse_as_dense, gradient_predivide_factor, process_set, scale_local_gradients)
-        session_optimizer.distribute(optimizer, choices)
+        _distribute_in_sessions(optimizer, choices)
         return optimizer
     if not adapter.is_optimizer(optimizer):
         raise TypeError(f"hvd.DistributedOptimizer needs an optimizer of Keras, not {type(optimizer).__name__}")
     if optimizers.is_distributed(optimizer):
         raise ValueError("hvd.DistributedOptimizer: the optimizer reduces gradients already: wrap it once")
-    choices = Choices(op, compression, sparse_as_dense, gradient_predivide_factor, process_set, scale_local_gradients)
     if backward_passes_per_step > 1:
         if not LEGACY:
             _accumulate(optimizer, backward_passes_per_step)
@@ -107,3 +112,25 @@ def _prepare(model: Any) -> None:
         runtime.logger.info("jit_compile is off: XLA compiles no step of a hvd.DistributedOptimizer; use tnt.Model for that")
         for owner, attribute, value in adapter.without_jit(model):
             setattr(owner, attribute, value)
+
+
+def _distribute_in_sessions(optimizer: Any, choices: Choices) -> None:
+    """Changes the optimizer, whose class stays.
+
+    Raises:
+        ValueError: it was given before.
+    """
+    if "compute_gradients" in vars(optimizer):
+        raise ValueError("hvd.DistributedOptimizer: the optimizer reduces gradients already: wrap it once")
+    original = optimizer.compute_gradients
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def compute_gradients(*args: Any, **kwargs: Any) -> list[tuple[Any, Any]]:
+        pairs = original(*args, **kwargs)
+        variables = [variable for _, variable in pairs]
+        with as_horovod(), ops.translated_errors():
+            reduced = HorovodReduction(choices).reduce_gradients([gradient for gradient, _ in pairs], variables)
+        return list(zip(reduced, variables, strict=True))
+
+    optimizer.compute_gradients = compute_gradients
+    optimizer.register_local_var = choices.register_local_var

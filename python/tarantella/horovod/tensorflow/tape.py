@@ -1,7 +1,5 @@
 """`hvd.DistributedGradientTape`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf
@@ -26,7 +24,7 @@ class _Tape:
         self._last: tuple[list[Any], list[Any]] = [], []  # the sources of the last call of `gradient`, and their gradients
         self.register_local_source = choices.register_local_var
 
-    def __enter__(self) -> _Tape:
+    def __enter__(self) -> Any:
         self._tape.__enter__()
         return self
 
@@ -102,10 +100,15 @@ def DistributedGradientTape(
         op: `Average` or `Sum`.
         scale_local_gradients: whether gradients of local variables are divided by the number of ranks.
     """
-    return _Tape(
-        gradtape,
-        Choices(op, compression, sparse_as_dense, gradient_predivide_factor, process_set, scale_local_gradients),
+    choices = Choices(
+        op=op,
+        compression=compression,
+        sparse_as_dense=sparse_as_dense,
+        gradient_predivide_factor=gradient_predivide_factor,
+        process_set=process_set,
+        scale_local_gradients=scale_local_gradients,
     )
+    return _Tape(gradtape, choices)
 
 
 def PartialDistributedGradientTape(gradtape: tf.GradientTape, *args: Any, local_layers: Any = None, **kwargs: Any) -> Any:

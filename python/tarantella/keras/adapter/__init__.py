@@ -14,8 +14,6 @@ from tarantella.keras.adapter.common.functions import *
 from tarantella.keras.adapter.common.losses import *
 from tarantella.keras.adapter.common.models import *
 from tarantella.keras.adapter.common.optimizers import *
-from tarantella.keras.adapter.common.precision import *
-from tarantella.keras.adapter.common.slots import *
 from tarantella.keras.adapter.front_end import LEGACY
 from tarantella.keras.adapter.front_end import keras as keras
 
@@ -24,17 +22,13 @@ if LEGACY:
     from tarantella.keras.adapter.keras2.data import *
     from tarantella.keras.adapter.keras2.losses import *
     from tarantella.keras.adapter.keras2.models import *
-    from tarantella.keras.adapter.keras2.old_spellings import *
     from tarantella.keras.adapter.keras2.optimizers import *
     from tarantella.keras.adapter.keras2.seeds import *
 else:
     from tarantella.keras.adapter.common.attributes import *
-    from tarantella.keras.adapter.keras3.clipping import *
     from tarantella.keras.adapter.keras3.data import *
-    from tarantella.keras.adapter.keras3.layer_graph import *
     from tarantella.keras.adapter.keras3.losses import *
     from tarantella.keras.adapter.keras3.models import *
-    from tarantella.keras.adapter.keras3.old_spellings import *
     from tarantella.keras.adapter.keras3.optimizers import *
     from tarantella.keras.adapter.keras3.seeds import *
     from tarantella.keras.adapter.keras3.slots import *

@@ -5,15 +5,11 @@ this file reads the private attributes of the dataset classes. They are the same
 one is missing, the functions raise AttributeError, and their callers do without.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 BATCHES = ("BatchDataset", "ParallelBatchDataset", "PaddedBatchDataset")
 PLAIN_BATCHES = ("BatchDataset", "ParallelBatchDataset")
@@ -108,14 +104,14 @@ def _is_written_deterministic(dataset: tf.data.Dataset) -> bool:
 # ----------------------------------------------------------------------------------------------- arguments of an operation
 
 
-def batch_size_argument(of_batch: tf.data.Dataset) -> int | None:
+def batch_size_argument(batched: tf.data.Dataset) -> int | None:
     """The batch size that a `batch` or `padded_batch` was given; None if it is not known before the dataset runs."""
-    return _number(of_batch._batch_size)
+    return _number(batched._batch_size)
 
 
-def drop_remainder_argument(of_batch: tf.data.Dataset) -> bool | None:
+def drop_remainder_argument(batched: tf.data.Dataset) -> bool | None:
     """Whether a `batch` drops a last batch of fewer samples; None if it is not known before the dataset runs."""
-    number = _number(of_batch._drop_remainder)
+    number = _number(batched._drop_remainder)
     return None if number is None else bool(number)
 
 
@@ -129,9 +125,9 @@ def parallel_calls_argument(dataset: tf.data.Dataset) -> Any:
     return getattr(dataset, "_num_parallel_calls", None)
 
 
-def buffer_size_argument(of_prefetch: tf.data.Dataset) -> int | None:
+def buffer_size_argument(prefetched: tf.data.Dataset) -> int | None:
     """The buffer size that a `prefetch` was given; None if it is not known before the dataset runs."""
-    return _number(of_prefetch._buffer_size)
+    return _number(prefetched._buffer_size)
 
 
 def count_argument(dataset: tf.data.Dataset) -> Any:
@@ -139,9 +135,9 @@ def count_argument(dataset: tf.data.Dataset) -> Any:
     return dataset._count
 
 
-def seeds(of_shuffle: tf.data.Dataset) -> tuple[int | None, int | None]:
+def seeds(shuffled: tf.data.Dataset) -> tuple[int | None, int | None]:
     """The two seeds of a `shuffle`, made of its own and of TensorFlow's: both are 0 if there is none, None if unknown."""
-    return _number(of_shuffle._seed), _number(of_shuffle._seed2)
+    return _number(shuffled._seed), _number(shuffled._seed2)
 
 
 def _number(tensor: Any) -> int | None:
@@ -152,14 +148,14 @@ def _number(tensor: Any) -> int | None:
 # ------------------------------------------------------------------------------------------ functions inside of operations
 
 
-def mapped_function(of_map: tf.data.Dataset) -> Callable[..., Any]:
+def mapped_function(mapped: tf.data.Dataset) -> Callable[..., Any]:
     """The Python function that a `map` was given."""
-    return of_map._map_func._func  # type: ignore[no-any-return]
+    return mapped._map_func._func  # type: ignore[no-any-return]
 
 
-def stateful_operation(of_map: tf.data.Dataset) -> str | None:
+def stateful_operation(mapped: tf.data.Dataset) -> str | None:
     """The first operation in the function of a `map` that may give something else when it is called again."""
-    graph = of_map._map_func.function.graph
+    graph = mapped._map_func.function.graph
     return next((op.type for op in graph.get_operations() if op.op_def.is_stateful and op.type != "Placeholder"), None)
 
 

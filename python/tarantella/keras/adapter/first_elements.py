@@ -5,15 +5,11 @@ each, and a generator goes on where it stopped. So the iterator that Keras holds
 elements that were looked at. Once they are taken, it has the rest again. TensorFlow has no public way to do that.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class WatchedDataset(dataset_ops.UnaryUnchangedStructureDataset):  # type: ignore[misc]
@@ -59,7 +55,7 @@ class WatchedDataset(dataset_ops.UnaryUnchangedStructureDataset):  # type: ignor
 
     def _hold(self, iterator: Any, elements: list[Any], rest: Any) -> None:
         """The iterator has these elements until `go_on`."""
-        iterator._iterator_resource, self._held = iter(self._of(elements))._iterator_resource, (iterator, rest)
+        iterator._iterator_resource, self._held = iter(self._joined_dataset(elements))._iterator_resource, (iterator, rest)
 
     def _taken(self, iterator: Any, n: int) -> list[Any]:
         elements = []
@@ -70,7 +66,7 @@ class WatchedDataset(dataset_ops.UnaryUnchangedStructureDataset):  # type: ignor
             elements.append(element.get_value())
         return elements
 
-    def _of(self, elements: list[Any]) -> tf.data.Dataset:
+    def _joined_dataset(self, elements: list[Any]) -> tf.data.Dataset:
         joined = tf.data.Dataset.from_tensors(elements[0])
         for element in elements[1:]:
             joined = joined.concatenate(tf.data.Dataset.from_tensors(element))

@@ -1,7 +1,5 @@
 """The Keras in use: Keras 3 or, with TF_USE_LEGACY_KERAS, `tf_keras`. It is the one that `tf.keras` is, chosen once."""
 
-from __future__ import annotations
-
 from tarantella import versions
 from tarantella.environment import legacy_keras
 from tarantella.errors import UnsupportedError

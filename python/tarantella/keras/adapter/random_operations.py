@@ -5,20 +5,16 @@ The modules of these functions are private. `tf.raw_ops` has the same functions 
 TensorFlow 2.21 was looked at.
 """
 
-from __future__ import annotations
-
 import enum
 import functools
 import inspect
 import re
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 class Seeds(enum.Enum):

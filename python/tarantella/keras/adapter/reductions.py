@@ -4,19 +4,15 @@
 is private. `tf.raw_ops` has the same functions under public names, and tells the module.
 """
 
-from __future__ import annotations
-
 import inspect
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 OPERATIONS = ("Sum", "Mean")
 

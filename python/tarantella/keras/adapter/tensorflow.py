@@ -3,16 +3,12 @@
 TensorFlow 2.16, 2.18, 2.20 and 2.21 have all of them alike.
 """
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING, Any
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
-
-if TYPE_CHECKING:
-    import random
-    from collections.abc import Callable, Sequence
 
 
 def operation_seeds() -> random.Random | None:

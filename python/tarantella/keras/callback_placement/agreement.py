@@ -5,14 +5,14 @@ of them only. The ranks would then continue differently and wait for each other 
 a callback of any rank could do such a thing, all ranks compare, in one small collective.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tarantella import collectives, runtime
 from tarantella.errors import MismatchError, TarantellaError
@@ -21,12 +21,6 @@ from tarantella.keras.adapter import keras
 from tarantella.keras.reduction import weights
 from tarantella.keras.reproducible.shard_state import random_states
 from tarantella.keras.step import accumulation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from contextlib import AbstractContextManager
-
-    from numpy.typing import NDArray
 
 BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end")
 TEST_BATCH_HOOKS = ("on_test_batch_begin", "on_test_batch_end")
@@ -142,7 +136,7 @@ class Agreement:
         """
         own_key = _padded(key, _KEY_BYTES)
         keys = [bytes(row) for row in collectives.all_gather(own_key)]
-        failure, of_others = None, ""
+        failure, remote_failure = None, ""
         for rank, asked in enumerate(keys):
             if asked[0] == 0 or (asked[0] == 1 and asked in keys[:rank]):
                 continue
@@ -156,11 +150,11 @@ class Agreement:
             text = "" if own is None else f"{type(own).__name__}: {own}"
             said = bytes(collectives.broadcast(_padded(text.encode(), _TEXT_BYTES), rank)).rstrip(b"\0")
             if said and asked == bytes(own_key):
-                of_others = f"rank {rank} failed: {said.decode(errors='replace')}"
+                remote_failure = f"rank {rank} failed: {said.decode(errors='replace')}"
         if failure is not None:
             raise failure
-        if of_others:
-            raise TarantellaError(of_others)
+        if remote_failure:
+            raise TarantellaError(remote_failure)
 
     def _meet_writers(self, model: Any, state: int, where: list[int]) -> NDArray[Any]:
         """Meets the other ranks, once more after each file that one of them writes in a callback."""

@@ -5,13 +5,12 @@ the file is written once, and all ranks go on when it is there, as with `tnt.Mod
 writes the file beside its place and renames it.
 """
 
-from __future__ import annotations
-
 import functools
 import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -19,10 +18,7 @@ from tarantella import runtime
 from tarantella.keras import adapter, files
 from tarantella.keras.reduction.reducer import check_all
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Writer = Callable[[str | None, Callable[[], Any]], None]
+Writer = Callable[[str | None, Callable[[], Any]], None]
 
 ADVICE = (
     "Every rank runs this: if all write to one place, let the master alone do it (if tnt.is_master_rank(): ..., or give fit "

@@ -4,15 +4,14 @@ Logs are those of the global batch on every rank, so a callback that decides by 
 that writes files does so on the master. The user's list and callbacks stay as they are: Keras gets a stand-in for each.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import io
 import os
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella import collectives, runtime
 from tarantella.errors import UnsupportedError
@@ -21,14 +20,9 @@ from tarantella.keras.adapter import keras
 from tarantella.keras.callback_placement import model_files
 from tarantella.keras.callback_placement.agreement import BATCH_HOOKS, HOOKS, AfterCallbacks, Agreement, BeforeCallbacks
 from tarantella.keras.reduction.reducer import check_all
-from tarantella.keras.step.patch import Patch
+from tarantella.keras.step.hooks import StepHooks
+from tarantella.keras.step.patch import patched
 from tarantella.settings import on_all_ranks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from tarantella.keras.step.hooks import StepHooks
 
 ON_ALL_RANKS = "_tnt_run_on_all_ranks"  # attribute of the classes that `Callback` makes
 
@@ -307,9 +301,8 @@ def sharing_state(callback: Any, attributes: dict[str, Any]) -> Any:
     return view
 
 
-@contextmanager
-def _replacing_files(callback: Any, model: Any) -> Iterator[None]:
-    """In this context Keras' callbacks write files of a model beside their place and rename them when they are complete."""
+def _replacing_files(callback: Any, model: Any) -> AbstractContextManager[None]:
+    """The context in which Keras' callbacks write a model's files beside their place, and rename them when they are whole."""
 
     def atomic(save: Callable[..., Any]) -> Callable[..., Any]:
         def save_and_rename(filepath: Any, *args: Any, **kwargs: Any) -> None:
@@ -325,9 +318,4 @@ def _replacing_files(callback: Any, model: Any) -> Iterator[None]:
     writers: list[tuple[Any, str, Any]] = [(model, name, atomic(getattr(model, name))) for name in ("save", "save_weights")]
     if restores(callback):
         writers.extend(adapter.backup_writer(callback, files.replace))
-    patch = Patch(writers)
-    patch.apply()
-    try:
-        yield
-    finally:
-        patch.revert()
+    return patched(lambda: writers)

@@ -4,7 +4,7 @@
 checkpoint is due. `format` is the file, `folder` knows which files there are and which is the newest good one, `writer` writes
 them in a thread. A file holds the state of the model (`state`), of callbacks (`callback_states`), of random generators
 (`randomness`) and the position in the data (`position`). `restart` restores a training from a file, and `replay` goes through
-the data to its position; `dataset_state` says how much of the data that takes.
+the data to its position.
 
 This room uses `callback_placement`, which does not know it. It does not know `tnt.Model` and its drivers.
 """

@@ -1,17 +1,13 @@
 """`Checkpoint`: the callback by which a user has the training stored."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from tarantella.errors import InvalidArgumentError
 from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
 from tarantella.keras.callback_placement import placement
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
@@ -80,7 +76,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]
         raise InvalidArgumentError("tnt.callbacks.Checkpoint works in fit of a tnt.Model: wrap the model, tnt.Model(model)")
 
 
-def of(callbacks: Sequence[Any]) -> Checkpoint | None:
+def find(callbacks: Sequence[Any]) -> Checkpoint | None:
     """The Checkpoint among callbacks, if there is one.
 
     Raises:

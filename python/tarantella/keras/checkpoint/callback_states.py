@@ -4,16 +4,12 @@ Keras' own callbacks have attributes that last from epoch to epoch. A callback o
 ``set_state(state)``; a state is numbers, strings and arrays, in lists and dicts.
 """
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _STATES = adapter.callback_states()
 _CSV: Any = adapter.callback_kinds("CSVLogger")

@@ -4,18 +4,14 @@ A file is called ``fitF-stepS.npz``: it was written after S steps of the script'
 folder of parts beside it (`parts`). Files with other names are left alone.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella.keras.checkpoint import format as file_format
 from tarantella.keras.checkpoint import parts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _COMPLETE = re.compile(r"fit(\d+)-step(\d+)\.npz")
 _PARTS = re.compile(r"fit\d+-step\d+\.[0-9a-f]{8}")

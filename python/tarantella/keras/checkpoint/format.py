@@ -6,8 +6,6 @@ size and marked as ``{"array": NAME, "dtype": "bfloat16"}``. The zip archive end
 of every byte before the checksum itself. So damage anywhere is detected, and `numpy.load` reads the file as any other.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import importlib
@@ -16,18 +14,15 @@ import math
 import os
 import uuid
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tarantella.errors import InvalidArgumentError
 from tarantella.keras import files
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
 
 VERSION = 2  # 1: without parts
 

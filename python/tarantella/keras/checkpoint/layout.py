@@ -1,7 +1,5 @@
 """The layout of a checkpoint of `fit`, checked before use: a file with a right checksum may be no checkpoint."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,22 +4,17 @@ A file in the folder names the owner. The lock is the system's, on that file: it
 holds between hosts where the file system passes locks on, as NFS does. Forks of the process do not have it.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tarantella.errors import InvalidArgumentError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NAME = ".tarantella-lock"
 WAIT = 5.0

@@ -5,26 +5,20 @@ the same format. A variable that is in a part is described by ``part``, ``name``
 are in the master's file, so the parts of different checkpoints cannot be mixed.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tarantella import runtime
 from tarantella.keras.checkpoint import format as file_format
 from tarantella.keras.checkpoint.format import DamagedError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 _LOOK_EVERY = 0.05  # seconds
 

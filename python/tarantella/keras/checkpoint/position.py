@@ -1,7 +1,5 @@
 """The position of a training in its data, and the fingerprints by which batches are recognised."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The states of Python's, NumPy's and TensorFlow's own random generators, as a checkpoint holds them."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 from typing import Any
@@ -18,13 +16,13 @@ def states() -> dict[str, Any]:
     """The states now. TensorFlow's generator gives seeds to operations without one, after `tf.random.set_seed`."""
     generator = operation_seeds()
     return {
-        "python": _of(random),
+        "python": _generator_state(random),
         "numpy": np.random.get_state(legacy=False),
-        "tensorflow": {"seed": global_seed(), "operations": None if generator is None else _of(generator)},
+        "tensorflow": {"seed": global_seed(), "operations": None if generator is None else _generator_state(generator)},
     }
 
 
-def _of(generator: Any) -> list[Any]:
+def _generator_state(generator: Any) -> list[Any]:
     version, numbers, gauss = generator.getstate()
     return [version, np.array(numbers, np.uint32), gauss]
 

@@ -1,19 +1,15 @@
 """The training of an earlier start of the script: its newest good checkpoint, known to all ranks and put back on all."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella import collectives, runtime, settings
 from tarantella.errors import InvalidArgumentError
 from tarantella.keras.checkpoint import callback_states, layout, lock, randomness, state
 from tarantella.keras.checkpoint.folder import Folder
 from tarantella.keras.checkpoint.position import Position
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @dataclass(frozen=True)
@@ -77,14 +73,14 @@ class StoredTraining:
                 failure = error
         collectives.agree_on_failure(failure)
 
-    def restore(self, of_model: state.ModelState, history: Any, callbacks: Sequence[Any]) -> None:
+    def restore(self, model_state: state.ModelState, history: Any, callbacks: Sequence[Any]) -> None:
         """Gives the model's variables, history and callbacks the stored state. Collective."""
         failure: Exception | None = None
-        difference = of_model.difference(self._variables, self._tree["common_seed"])
+        difference = model_state.difference(self._variables, self._tree["common_seed"])
         if difference is not None:
             failure = InvalidArgumentError(f"{difference}: build the same model, or begin anew with another folder")
         collectives.agree_on_failure(failure)
-        of_model.restore(self._variables, self._tree["common_seed"])
+        model_state.restore(self._variables, self._tree["common_seed"])
         self._variables = None
         history.history = self._tree["history"]["logs"]
         history.epoch = self._tree["history"]["epochs"]

@@ -1,16 +1,11 @@
 """The steps and epochs after which a checkpoint is due, and the one after which ranks that got a SIGTERM save and end."""
 
-from __future__ import annotations
-
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
 from tarantella import collectives, runtime
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 LOOK_EVERY = 1.0
 """Seconds after which ranks ask each other, after a step, whether one is to end. It costs a reduction of three numbers."""

@@ -1,11 +1,10 @@
 """One call of `fit` with a `Checkpoint`: it continues from the newest good checkpoint and has new ones written."""
 
-from __future__ import annotations
-
 import os
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,21 +13,15 @@ from tarantella import runtime
 from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
 from tarantella.keras.checkpoint import callback_states, lock, randomness, state
-from tarantella.keras.checkpoint.dataset_state import depends_on_iterators_only, runs_python
+from tarantella.keras.checkpoint.callback import Checkpoint
 from tarantella.keras.checkpoint.position import FingerprintedDataset, Position
-from tarantella.keras.checkpoint.replay import Replay, data_changed
+from tarantella.keras.checkpoint.replay import Replay, data_changed, depends_on_iterators_only, runs_python
 from tarantella.keras.checkpoint.restart import Beginning, locked_folder, open_folder
 from tarantella.keras.checkpoint.schedule import Schedule
-from tarantella.keras.checkpoint.termination import EXIT_CODE, TerminationNotice
-from tarantella.keras.checkpoint.validation import Validation
+from tarantella.keras.checkpoint.termination import EXIT_CODE, TerminationNotice, Validation
 from tarantella.keras.checkpoint.writer import SharedWriter
 from tarantella.keras.reduction.reducer import check_all
 from tarantella.seeding import global_seed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tarantella.keras.checkpoint.callback import Checkpoint
 
 _fits: dict[str, int] = {}  # for each folder, how many calls of `fit` in this process have used it to their end
 

@@ -4,24 +4,18 @@ In the middle of an epoch each rank has a part of its own of some: of BatchNorma
 ranks counts, and of metrics' states and the gradients that an optimizer accumulates, which add up.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tarantella import collectives, runtime
 from tarantella.keras import adapter
 from tarantella.keras.checkpoint import parts
 from tarantella.keras.reduction import weights
-from tarantella.keras.sharding.ownership import owners_of
-from tarantella.keras.sharding.weights import bytes_of
+from tarantella.keras.sharding.weights import bytes_of, owners_of
 from tarantella.keras.step import accumulation
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 Stored = dict[str, list[dict[str, Any]]]
 
@@ -49,11 +43,9 @@ class ModelState:
         self._per_rank = runtime.get_size() > 1 and not is_same  # whether ranks have parts of their own within an epoch
 
     def collect(self) -> Stored:
-        """See `collect`."""
         return collect(self._model, self._per_rank)
 
     def collect_part(self) -> tuple[dict[str, list[dict[str, Any]]], list[NDArray[Any]]]:
-        """See `collect_part`."""
         return collect_part(self._model, self._per_rank)
 
     def difference(self, stored: Stored | None, common_seed: bool) -> str | None:
@@ -61,7 +53,6 @@ class ModelState:
         return None if stored is None else difference(self._model, stored, common_seed)
 
     def restore(self, stored: Stored | None, common_seed: bool) -> None:
-        """See `restore`."""
         restore(self._model, stored, common_seed, self._per_rank)
 
 
@@ -71,10 +62,10 @@ def collect(model: Any, per_rank: bool) -> Stored:
     State that each rank holds a part of is copied on the master alone, variable by variable.
     """
     groups = groups_of(model)
-    of_all_ranks = _of_all_ranks(model, groups) if per_rank else {}
+    combined = _combined_values(model, groups) if per_rank else {}
 
     def value(variable: Any) -> Any:
-        found = of_all_ranks.get(id(variable))
+        found = combined.get(id(variable))
         return _value(variable) if found is None else found
 
     return {name: [{"path": adapter.path(v), "value": value(v)} for v in variables] for name, variables in groups.items()}
@@ -83,7 +74,7 @@ def collect(model: Any, per_rank: bool) -> Stored:
 def collect_part(model: Any, per_rank: bool) -> tuple[dict[str, list[dict[str, Any]]], list[NDArray[Any]]]:
     """What `parts.divided` gives: each rank has its own state, and a share of what all ranks hold, by bytes. Collective."""
     groups = groups_of(model)
-    of_all_ranks = _of_all_ranks(model, groups) if per_rank else {}
+    combined = _combined_values(model, groups) if per_rank else {}
     whole = [v for variables in groups.values() for v in variables if not adapter.is_slot(v)]
     owners = owners_of([bytes_of(v) for v in whole], runtime.get_size())
     rank_of = {id(v): owner for v, owner in zip(whole, owners, strict=True)}
@@ -91,13 +82,13 @@ def collect_part(model: Any, per_rank: bool) -> tuple[dict[str, list[dict[str, A
     def held(variable: Any) -> parts.Held:
         if adapter.is_slot(variable):
             return parts.Held(*described(variable), variable._tnt_owner, lambda: np.array(variable.own_value()))
-        found = of_all_ranks.get(id(variable))
+        found = combined.get(id(variable))
         return parts.Held(*described(variable), rank_of[id(variable)], lambda: copy_of(variable) if found is None else found)
 
     return parts.divided({name: [held(v) for v in variables] for name, variables in groups.items()})
 
 
-def _of_all_ranks(model: Any, groups: dict[str, list[Any]]) -> dict[int, Any]:
+def _combined_values(model: Any, groups: dict[str, list[Any]]) -> dict[int, Any]:
     """The values of variables of which each rank has a part of its own, by their ids. Collective."""
     averaged = adapter.moving_statistics(model)
     found: dict[int, Any] = {id(averaged[index]): mean for index, mean in weights.means(averaged).items()}
@@ -150,12 +141,12 @@ def difference(model: Any, stored: Stored, common_seed: bool) -> str | None:
 
 def in_order(groups: dict[str, list[Any]], stored: Stored) -> Stored:
     """The same, with the state of the optimizers in the order of the model's: ranks that wrote parts may have another one."""
-    of_model = weights.state_keys([adapter.path(v) for v in groups["optimizer"]])
+    model_descriptions = weights.state_keys([adapter.path(v) for v in groups["optimizer"]])
     items = stored.get("optimizer", [])
     by_key = dict(zip(weights.state_keys([item["path"] for item in items]), items, strict=True))
-    if len(by_key) != len(items) or by_key.keys() != set(of_model):
+    if len(by_key) != len(items) or by_key.keys() != set(model_descriptions):
         return stored
-    return {**stored, "optimizer": [by_key[key] for key in of_model]}
+    return {**stored, "optimizer": [by_key[key] for key in model_descriptions]}
 
 
 def described(variable: Any) -> Description:
@@ -163,11 +154,11 @@ def described(variable: Any) -> Description:
     return Description(adapter.path(variable), tuple(variable.shape), adapter.dtype_of(variable))
 
 
-def difference_of_group(name: str, of_model: Sequence[Description], stored: Sequence[dict[str, Any]]) -> str | None:
+def difference_of_group(name: str, model_descriptions: Sequence[Description], stored: Sequence[dict[str, Any]]) -> str | None:
     """How a group's variables differ from the stored ones, in their order; None if they fit."""
-    if len(stored) != len(of_model):
-        return f"the model has {len(of_model)} variables of {name}, and the checkpoint {len(stored)}"
-    for (path, shape, dtype), item in zip(of_model, stored, strict=True):
+    if len(stored) != len(model_descriptions):
+        return f"the model has {len(model_descriptions)} variables of {name}, and the checkpoint {len(stored)}"
+    for (path, shape, dtype), item in zip(model_descriptions, stored, strict=True):
         value = item["value"]
         if shape != value.shape or dtype != value.dtype.name:
             return (

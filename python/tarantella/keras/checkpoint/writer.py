@@ -1,24 +1,18 @@
 """Threads that write checkpoints while training goes on, one at a time, and the view of them that all ranks share."""
 
-from __future__ import annotations
-
 import errno
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tarantella import collectives, runtime, settings
 from tarantella.errors import TarantellaError
 from tarantella.keras.checkpoint import parts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from tarantella.keras.checkpoint.folder import Folder
+from tarantella.keras.checkpoint.folder import Folder
 
 _FREE, _BUSY, _FAILED = range(3)
 _GRACE = 30.0  # seconds for other ranks to finish their parts, where the training has ended with an error

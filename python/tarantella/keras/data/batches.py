@@ -1,9 +1,8 @@
 """The data that `fit`, `evaluate` and `predict` are given: global batches, and this rank's part of each."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -12,9 +11,6 @@ from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.adapter import datasets
 from tarantella.keras.data import pushdown, split
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Sharing(NamedTuple):

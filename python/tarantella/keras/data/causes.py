@@ -1,19 +1,13 @@
 """What may be the reason that ranks have different data, of what their datasets and Python tell."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from tarantella.keras.adapter import datasets
 from tarantella.keras.adapter.random_operations import SEEDS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
 
 N_TRAITS = 2
 

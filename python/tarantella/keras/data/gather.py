@@ -1,21 +1,16 @@
 """The outputs of `predict` on several ranks, which each computed those of its samples, in the order of the data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from tarantella import collectives, runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from tarantella.keras.data import split
+from tarantella.keras.data import split
 
 _BLOCK_BYTES = 64 << 20  # of the rows of all ranks that are gathered at once
 _REMEDY = "use tnt_distribute_dataset=False, with which every rank computes all of it"
@@ -44,13 +39,13 @@ class Rows:
     totals: NDArray[np.int64]
     """The number of all ranks' samples in each batch."""
 
-    def of_rank(self, rank: int, size: int) -> NDArray[np.int64]:
+    def indices(self, rank: int, size: int) -> NDArray[np.int64]:
         """The indices of a rank's rows in the result."""
         begins = np.cumsum(self.totals) - self.totals
         places = [begin + np.arange(rank, total, size) for begin, total in zip(begins, self.totals, strict=True)]
         return np.concatenate(places).astype(np.int64)
 
-    def are_of(self, rank: int, size: int) -> bool:
+    def are_strided(self, rank: int, size: int) -> bool:
         """Whether this rank's samples are ``batch[rank::size]``: of tensors of several sizes they may be others."""
         return bool((self.samples == np.maximum((self.totals - rank + size - 1) // size, 0)).all())
 
@@ -75,7 +70,7 @@ def in_order(predicted: Any, on_all_ranks: bool = True) -> Any:
 def _gathered(array: Any, rows: Rows, on_all_ranks: bool) -> NDArray[Any] | None:
     counts, rank, size = rows.that_count(), runtime.get_rank(), runtime.get_size()
     problem = None
-    if not rows.are_of(rank, size):
+    if not rows.are_strided(rank, size):
         problem = f"the batches have tensors of several sizes, which {size} ranks do not divide"
     elif isinstance(array, tf.RaggedTensor):
         problem = "the model's output is ragged"
@@ -85,18 +80,18 @@ def _gathered(array: Any, rows: Rows, on_all_ranks: bool) -> NDArray[Any] | None
         problem = f"the model's output has {len(array)} rows for {len(counts)} samples"
     collectives.agree_on_failure(None if problem is None else UnsupportedError(f"predict: {problem}: {_REMEDY}"))
 
-    places = [rows.of_rank(rank, size) for rank in range(size)]
+    places = [rows.indices(rank, size) for rank in range(size)]
     counted = array[counts]
     keep = on_all_ranks or runtime.is_master_rank()
     result = np.empty((int(rows.totals.sum()), *array.shape[1:]), array.dtype) if keep else None
     block = max(1, _BLOCK_BYTES // max(1, size * array.dtype.itemsize * int(np.prod(array.shape[1:]))))
-    for begin in range(0, max(len(of_rank) for of_rank in places), block):
-        end = min(begin + block, max(len(of_rank) for of_rank in places))
+    for begin in range(0, max(len(rank_indices) for rank_indices in places), block):
+        end = min(begin + block, max(len(rank_indices) for rank_indices in places))
         sent = np.zeros((end - begin, *array.shape[1:]), array.dtype)
         own = counted[begin:end]
         sent[: len(own)] = own
-        for of_rank, received in zip(places, collectives.all_gather(sent), strict=True):
-            wanted = of_rank[begin:end]
+        for rank_indices, received in zip(places, collectives.all_gather(sent), strict=True):
+            wanted = rank_indices[begin:end]
             if result is not None:
                 result[wanted] = received[: len(wanted)]
     return result

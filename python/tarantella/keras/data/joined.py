@@ -5,20 +5,15 @@ tensors have as many rows as there are nodes, edges and graphs, in another propo
 and the number of its samples cannot be read off: each rank reads batches of its own, and the user states the number.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from tarantella.errors import mark
 from tarantella.keras.data import rows
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-Stated: TypeAlias = "int | Callable[[Any], Any]"
+Stated: TypeAlias = int | Callable[[Any], Any]
 """The number of a batch's samples, or a function of the batch that gives it."""
 
 _STATE = "tnt_batch_size=lambda batch: tf.shape(batch[1])[0] if there is one label for each sample"

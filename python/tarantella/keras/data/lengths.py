@@ -3,8 +3,6 @@
 Otherwise the rank whose data is over would wait for the others at the end of the epoch, and they for its gradients.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

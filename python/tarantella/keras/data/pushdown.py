@@ -7,18 +7,14 @@ on every rank as they do on one device. A fingerprint of every n-th element show
 that takes several shards of each batch keeps as many of every n elements.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras.adapter import datasets
 from tarantella.keras.data import split
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _AFTER_THE_BATCH = ("PrefetchDataset", "OptionsDataset", "RepeatDataset", "TakeDataset", "SkipDataset")
 
@@ -56,11 +52,11 @@ def distribute(dataset: tf.data.Dataset, division: split.Division) -> tf.data.Da
     none = {_before_the_maps(name): tf.constant(0, tf.int64) for name in split.named(source.element_spec)}
     samples = source.scan((tf.constant(0, tf.int64), none), _fingerprints(division.shards))
     samples = _own(samples, division)
-    for of_map in parts.maps:
+    for map_dataset in parts.maps:
         samples = samples.map(
-            _beside_the_fingerprint(datasets.mapped_function(of_map)),
-            num_parallel_calls=datasets.parallel_calls_argument(of_map),
-            deterministic=datasets.deterministic_argument(of_map),
+            _beside_the_fingerprint(datasets.mapped_function(map_dataset)),
+            num_parallel_calls=datasets.parallel_calls_argument(map_dataset),
+            deterministic=datasets.deterministic_argument(map_dataset),
         )
     drop_remainder = bool(datasets.drop_remainder_argument(parts.batch))
     batches = samples.batch(
@@ -99,13 +95,13 @@ def _take_apart(dataset: tf.data.Dataset, division: split.Division) -> Parts:
     batch = operations.pop(0)
     maps: list[tf.data.Dataset] = []
     while datasets.kind(operations[0]) in datasets.MAPS:
-        of_map = operations.pop(0)
-        stateful = datasets.stateful_operation(of_map)
+        map_dataset = operations.pop(0)
+        stateful = datasets.stateful_operation(map_dataset)
         if stateful is not None:
             raise PushdownError(
                 f"a map before the batch has the operation {stateful}, whose results depend on its calls before"
             )
-        maps.insert(0, of_map)
+        maps.insert(0, map_dataset)
     if not maps:
         raise PushdownError("there is no map before the batch, so nothing to save")
     if not datasets.is_deterministic(operations[0]):
@@ -148,10 +144,10 @@ def _fingerprints(shards: int) -> Callable[..., Any]:
     def add_fingerprint(state: tuple[tf.Tensor, dict[str, tf.Tensor]], element: Any) -> Any:
         index, last = state
 
-        def of_element() -> dict[str, tf.Tensor]:
+        def element_fingerprints() -> dict[str, tf.Tensor]:
             return {_before_the_maps(name): split.fingerprint(part) for name, part in split.named(element).items()}
 
-        current = tf.cond(tf.equal(index % shards, 0), of_element, lambda: last)
+        current = tf.cond(tf.equal(index % shards, 0), element_fingerprints, lambda: last)
         return (index + 1, current), (current, element if isinstance(element, tuple) else (element,))
 
     return add_fingerprint
@@ -170,13 +166,13 @@ def _with_shares(parts: Parts, own: int) -> Callable[..., Any]:
     single = not isinstance(parts.batch.element_spec, tuple)
 
     def with_shares(index: tf.Tensor, element: Any) -> Any:
-        of_samples, batch = element
+        shard_fingerprints, batch = element
         batch = batch[0] if single else batch
         total = tf.constant(parts.batch_size, tf.int64)
         if parts.samples is not None:
             total = tf.minimum(total, parts.samples - index * parts.batch_size)
         shards = split.own_shards(batch, split.Division(own, range(own)), one_size=True)
-        fingerprints = {split.SAMPLES: total, **{name: of_all[0] for name, of_all in of_samples.items()}}
+        fingerprints = {split.SAMPLES: total, **{name: values[0] for name, values in shard_fingerprints.items()}}
         return tuple((shard, (samples, total, fingerprints)) for shard, (samples, *_) in shards)
 
     return with_shares

@@ -6,16 +6,12 @@ the groups s, s + n, s + 2n, ..., of every tensor. It so has the same part of ea
 them, and for a sum of such means. Where all sizes are the same, or n divides all, these are the samples ``tensor[s::n]``.
 """
 
-from __future__ import annotations
-
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import tensorflow as tf
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Number: TypeAlias = "int | tf.Tensor"
 """A number that is known when the graph is made, or a scalar of type int64."""
@@ -60,31 +56,31 @@ class Groups:
     begin: Number
     end: Number
     step: int
-    of_all: Number
+    all_groups: Number
     single: bool
     """Whether a group is known to be one sample of each tensor."""
     count: tf.Tensor
     """How many groups these are: a scalar, int64. 0 if they do not count."""
 
-    def of(self, tensor: Any) -> Any:
+    def rows_of(self, tensor: Any) -> Any:
         """The rows of a tensor that are in these groups."""
         if isinstance(tensor, tf.SparseTensor):
-            return self._of_sparse(tensor)
+            return self._sparse_rows(tensor)
         rows = tf.range(self.begin, self.end, self.step, tf.int64)
         if not self.single:
-            known = tensor.shape[0] if isinstance(self.of_all, int) else None
-            begins = tf.range(0, size_of(tensor) if known is None else known, self.of_all, tf.int64)
+            known = tensor.shape[0] if isinstance(self.all_groups, int) else None
+            begins = tf.range(0, size_of(tensor) if known is None else known, self.all_groups, tf.int64)
             rows = tf.reshape(begins[:, tf.newaxis] + rows, [-1])
         return tf.gather(tensor, rows)  # whole samples at a time: TensorFlow's slices with a step copy number by number
 
-    def _of_sparse(self, tensor: tf.SparseTensor) -> tf.SparseTensor:
+    def _sparse_rows(self, tensor: tf.SparseTensor) -> tf.SparseTensor:
         """The same rows, which TensorFlow cannot gather from a sparse tensor."""
-        group = tensor.indices[:, 0] % self.of_all
+        group = tensor.indices[:, 0] % self.all_groups
         kept = tf.sparse.retain(tensor, (group >= self.begin) & (group < self.end) & ((group - self.begin) % self.step == 0))
         count = -(-(self.end - self.begin) // self.step)
         rows, others = kept.indices[:, :1], kept.indices[:, 1:]
-        rows = rows // self.of_all * count + (rows % self.of_all - self.begin) // self.step
-        size = tensor.dense_shape[:1] // self.of_all * count
+        rows = rows // self.all_groups * count + (rows % self.all_groups - self.begin) // self.step
+        size = tensor.dense_shape[:1] // self.all_groups * count
         part = tf.SparseTensor(tf.concat([rows, others], 1), kept.values, tf.concat([size, tensor.dense_shape[1:]], 0))
         part.set_shape([None, *tensor.shape[1:]])
         return part
@@ -103,13 +99,13 @@ def shard_groups(shard: int, shards: int, groups: Number, one_size: bool) -> Gro
     if isinstance(groups, int):
         if shard < groups:  # the shape of the part is known, too
             return Groups(shard, groups, shards, groups, one_size, tf.constant(len(range(shard, groups, shards)), tf.int64))
-        groups = _of_any_value(groups)
+        groups = _unknown_number(groups)
     count = tf.maximum((groups - shard + shards - 1) // shards, 0)
     begin = tf.where(count > 0, tf.constant(shard, tf.int64), 0)
     return Groups(begin, tf.where(count > 0, groups, 1), shards, groups, one_size, count)
 
 
-def _of_any_value(number: int) -> tf.Tensor:
+def _unknown_number(number: int) -> tf.Tensor:
     """A tensor from which TensorFlow infers no shape: a shard that never has a sample must not look like one that has."""
     tensor = tf.constant(number, tf.int64)
     return tensor if tf.executing_eagerly() else tf.compat.v1.placeholder_with_default(tensor, [])

@@ -7,8 +7,6 @@ first one of the batch, with weight zero: a model cannot run on no samples at al
 divided in the same proportion (`rows`), but for samples that are joined into one (`joined`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -39,7 +37,7 @@ class Division:
     own: range
 
     @staticmethod
-    def among(size: int, rank: int, shards: int | None = None) -> Division:
+    def among(size: int, rank: int, shards: int | None = None) -> "Division":
         """One shard for each rank, or the given number, a power of two.
 
         The most ranks that can share these evenly take equally many. The others, if ranks were lost, take one that is empty.
@@ -108,7 +106,7 @@ def undivided(dataset: tf.data.Dataset, stated: joined.Stated | None = None) -> 
         if stated is not None:
             return ((batch, (joined.stated_samples(stated, batch), {STATED: zero})),)
         with tf.control_dependencies([] if one_size else joined.checks(named(batch), tells_sizes, joined.AS_IT_IS, is_batched)):
-            proportion = zero if one_size else _of_proportion(batch)
+            proportion = zero if one_size else _proportion_fingerprint(batch)
             return ((batch, (samples_in(batch), {"proportion": tf.identity(proportion)})),)
 
     return map_in_order(dataset, with_share)
@@ -215,11 +213,11 @@ def check_axis_of_samples(element_spec: Any, inputs: Sequence[Any] | None) -> No
         raise ValueError(f"the dataset is not batched, its elements have shapes as {shown}: {TO_BATCH}")
 
 
-def _is_sample(shape: tf.TensorShape, of_input: tuple[int | None, ...]) -> bool:
+def _is_sample(shape: tf.TensorShape, input_shape: tuple[int | None, ...]) -> bool:
     """Keras adds a last axis of one element where it is missing: a vector may be a batch for an input of (None, 1)."""
-    if not shape.rank or shape != of_input[1:]:
+    if not shape.rank or shape != input_shape[1:]:
         return False
-    return of_input[-1] != 1 or shape[1:] != of_input[1:-1]
+    return input_shape[-1] != 1 or shape[1:] != input_shape[1:-1]
 
 
 def _named(structure: Any, name: str = "element") -> list[tuple[str, Any]]:
@@ -239,10 +237,10 @@ def own_shards(batch: Any, division: Division, one_size: bool = False) -> tuple[
     tensors = tf.nest.flatten(batch)
     total, groups = samples_in(batch), rows.number_of_groups(tensors, one_size)
     heads = {name: head for name, tensor in named(batch).items() if (head := _head(tensor)) is not None}
-    of_batch = {SAMPLES: total, **{name: fingerprint(head) for name, head in heads.items()}}
+    fingerprints = {SAMPLES: total, **{name: fingerprint(head) for name, head in heads.items()}}
     in_each = 1 if one_size else total // groups
     own = [rows.shard_groups(shard, division.shards, groups, one_size) for shard in division.own]
-    return tuple((tf.nest.map_structure(one.of, batch), (one.count * in_each, total, of_batch)) for one in own)
+    return tuple((tf.nest.map_structure(one.rows_of, batch), (one.count * in_each, total, fingerprints)) for one in own)
 
 
 def samples_in(batch: Any) -> tf.Tensor:
@@ -284,7 +282,7 @@ def _hash(tensor: tf.Tensor) -> tf.Tensor:
     return tf.bitcast(tf.fingerprint(tf.reshape(numbers, [1, tf.size(numbers)]))[0], tf.int64)
 
 
-def _of_proportion(batch: Any) -> tf.Tensor:
+def _proportion_fingerprint(batch: Any) -> tf.Tensor:
     """A fingerprint of the proportion of the sizes of a batch's tensors: 0 if they are the same."""
     proportion = rows.proportion(tf.nest.flatten(batch))
     return tf.where(tf.reduce_all(proportion == 1), tf.constant(0, tf.int64), fingerprint(proportion))

@@ -1,10 +1,9 @@
 """The Keras model inside a `tnt.Model`, with its options, its hooks and the state that all ranks share."""
 
-from __future__ import annotations
-
 import functools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -16,8 +15,10 @@ from tarantella.keras.data import split
 from tarantella.keras.drivers.likeness import Likeness
 from tarantella.keras.loops import optimizers
 from tarantella.keras.reduction import ops, statistics, weights
+from tarantella.keras.reduction.bucket_hook import PackedBucket
 from tarantella.keras.reduction.reducer import check_all
 from tarantella.keras.reproducible import fingerprint, options, shard_state
+from tarantella.keras.reproducible.fingerprint import View
 from tarantella.keras.reproducible.step import ReproducibleHooks
 from tarantella.keras.sharding import ServedCallbacks, ShardedOptimizers, refuse_shared_out
 from tarantella.keras.step import accumulation, configuration, losses, noise, unwrapped_models
@@ -25,12 +26,6 @@ from tarantella.keras.step.hooks import StepHooks, create_hooks
 from tarantella.keras.trial.again import Again
 from tarantella.keras.trial.trials import Trials
 from tarantella.keras.trial.verdict import Answer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tarantella.keras.reduction.bucket_hook import PackedBucket
-    from tarantella.keras.reproducible.fingerprint_view import View
 
 
 class Options(NamedTuple):
@@ -45,7 +40,7 @@ class Options(NamedTuple):
     shard_optimizer: bool | None = None
     samples: str | None = None
 
-    def checked(self) -> Options:
+    def checked(self) -> "Options":
         """The options, completed from the environment.
 
         Raises:
@@ -138,10 +133,24 @@ class DistributedModel:
             if self.options.shard_optimizer and runtime.get_size() > 1:
                 sharding = ShardedOptimizers(self.keras_model, self.shards is not None)
             if self.shards is None:
-                self.hooks = create_hooks(self.keras_model, *self.options[:3], observe, sharding)
+                self.hooks = create_hooks(
+                    self.keras_model,
+                    gradient_dtype=self.options.gradient_dtype,
+                    bucket_hook=self.options.bucket_hook,
+                    fusion_threshold=self.options.fusion_threshold,
+                    observe_gradients=observe,
+                    on_renewal=self.likeness.forget_start,
+                    sharding=sharding,
+                )
             else:
-                threshold = self.options.fusion_threshold
-                self.hooks = ReproducibleHooks(self.keras_model, self.shards, threshold, observe, sharding=sharding)
+                self.hooks = ReproducibleHooks(
+                    self.keras_model,
+                    self.shards,
+                    fusion_threshold=self.options.fusion_threshold,
+                    observe_gradients=observe,
+                    on_renewal=self.likeness.forget_start,
+                    sharding=sharding,
+                )
             self.sharding = sharding
             self.trials = self._new_trials(self.hooks)
         return self.hooks
@@ -168,6 +177,8 @@ class DistributedModel:
         if self.hooks is not None:
             self.hooks.reducers.close()
             self.hooks = self.sharding = None
+            self.likeness.forget_start()
+            self.likeness.end_single_steps(bring_together=False)
         if self.is_plain:
             yield
             return
@@ -254,7 +265,7 @@ class DistributedModel:
         self.build(batch_spec)
         if validation_spec is not None:
             self.build(validation_spec, "test_step")
-        hooks.synchronise_state()
+        self.likeness.end_single_steps(bring_together=self.shards is None)
         hooks.prepare()
         if self.sharding is None:
             refuse_shared_out(model)
@@ -266,7 +277,7 @@ class DistributedModel:
         else:
             accumulation.clear_on_other_ranks(model)
             noise.start_generators_alike(model)
-        hooks.weights_synchronised = True
+        self.likeness.is_started = True
 
     def take_masters_weights(self, call: str) -> None:
         """As `broadcast_weights`, but refuses if that loses what another rank has trained by itself. Collective."""
@@ -275,27 +286,26 @@ class DistributedModel:
 
     def broadcast_weights(self) -> None:
         """Gives all ranks rank 0's weights, which are random if nothing was trained or loaded yet. Collective."""
-        self.open_hooks().synchronise_state()
+        self.open_hooks()
+        self.likeness.end_single_steps(bring_together=self.shards is None)
         weights.broadcast(adapter.weights(self.keras_model))
         self.likeness.note()
 
-    def served_callbacks(self, of_master: list[Any]) -> list[Any]:
+    def served_callbacks(self, callbacks: list[Any]) -> list[Any]:
         """Callbacks of the master's that may read the optimizer's state, while the other ranks answer."""
         if self.sharding is None or settings.fingerprint() is None:
-            return of_master
-        return [ServedCallbacks(of_master, self.sharding.served)]
+            return callbacks
+        return [ServedCallbacks(callbacks, self.sharding.served)]
 
     def forget_likeness(self) -> None:
         """This rank's weights were changed: the ranks start alike again before the next step."""
         self.likeness.forget()
-        if self.hooks is not None:
-            self.hooks.weights_synchronised = False
+        self.likeness.forget_start()
 
     def write(self, method: str, filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool) -> None:
         """Writes a file of the model, by `files.write`. Collective. method: of `tnt.Model`, which does that."""
         collectives.meet(f"tnt.Model.{method}")
-        if self.hooks is not None:
-            self.hooks.synchronise_state()
+        self.likeness.end_single_steps(bring_together=self.shards is None)
         self.likeness.check_file()
         check_all()
         alone = nullcontext() if self.sharding is None or on_all_ranks else self.sharding.served()

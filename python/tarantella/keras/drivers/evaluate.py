@@ -1,21 +1,15 @@
-"""`evaluate` of a `tnt.Model`: each rank computes its part of each batch, and all get the result of the whole."""
+"""`evaluate` and `predict` of a `tnt.Model`: each rank computes its part of each batch, and results are brought together."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella import collectives
 from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
-from tarantella.keras.data import split
-from tarantella.keras.data.batches import GlobalBatches
-from tarantella.keras.drivers.distributed_model import verbosity
+from tarantella.keras.data import gather, split
+from tarantella.keras.data.batches import GlobalBatches, Sharing
+from tarantella.keras.drivers.distributed_model import DistributedModel, verbosity
 from tarantella.keras.drivers.first_batches import FirstBatches
 from tarantella.keras.step.keras_methods import keras_method
-
-if TYPE_CHECKING:
-    from tarantella.keras.data.batches import Sharing
-    from tarantella.keras.drivers.distributed_model import DistributedModel
 
 
 @collectives.failing_together("tnt.Model.evaluate")
@@ -38,7 +32,7 @@ def evaluate(
     model.take_masters_weights("evaluate")
     model.before_data(split.batch_spec(parts), ["test_step"], distribute)
     first_batches = FirstBatches(model)
-    parts = first_batches.of(parts, ["test_step"], distribute)
+    parts = first_batches.dataset(parts, ["test_step"], distribute)
     with model.running([parts]), adapter.epoch_of(batches.source, evaluated=True):
         return keras_evaluate(
             parts,
@@ -47,3 +41,26 @@ def evaluate(
             callbacks=[first_batches, *placement.for_evaluate(callbacks)],
             return_dict=return_dict,
         )
+
+
+@collectives.failing_together("tnt.Model.predict")
+def predict(model: DistributedModel, data: dict[str, Any], verbose: Any, callbacks: Any, on_all_ranks: bool) -> Any:
+    """Runs Keras' `predict` on several ranks. Collective.
+
+    Args:
+        data: those arguments of Keras' `predict` that `GlobalBatches` takes.
+        on_all_ranks: False gives the output to the master, and None to the other ranks.
+    """
+    collectives.meet("tnt.Model.predict")
+    batches = GlobalBatches("data to predict from", model=model.keras_model, **data)
+    parts = batches.parts(Sharing(), shards=None)
+    keras_predict = keras_method(model.keras_model, "predict")
+    model.require_same()
+    adapter.build_to_call(model.keras_model, split.batch_spec(parts))
+    model.take_masters_weights("predict")
+    first_batches = FirstBatches(model)
+    parts = first_batches.dataset(parts, ["predict_step"], is_divided=True)
+    callbacks = [first_batches, gather.OwnOutputs(), *placement.for_predict(callbacks)]
+    with model.running([parts]), adapter.epoch_of(batches.source, evaluated=False):
+        predicted = keras_predict(parts, verbose=verbosity(verbose), steps=batches.steps, callbacks=callbacks)
+    return gather.in_order(predicted, on_all_ranks)

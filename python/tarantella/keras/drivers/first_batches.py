@@ -1,20 +1,15 @@
 """The first batch of each iteration over a dataset goes to the model's trials before Keras gets it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras import adapter
 from tarantella.keras.adapter.first_elements import WatchedDataset
 from tarantella.keras.data import rows, split
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tarantella.keras.drivers.distributed_model import DistributedModel
-    from tarantella.keras.elastic.elastic_fit import ElasticFit
+from tarantella.keras.drivers.distributed_model import DistributedModel
+from tarantella.keras.elastic.elastic_fit import ElasticFit
 
 
 class FirstBatches(adapter.Callback):
@@ -25,7 +20,7 @@ class FirstBatches(adapter.Callback):
         self._distributed, self._elastic = model, elastic
         self._datasets: dict[str, WatchedDataset] = {}  # by the step that gets its batches
 
-    def of(self, parts: tf.data.Dataset, steps: Sequence[str], is_divided: bool) -> tf.data.Dataset:
+    def dataset(self, parts: tf.data.Dataset, steps: Sequence[str], is_divided: bool) -> tf.data.Dataset:
         """The same dataset of this rank's parts of batches, as `split.distribute` gives them, for Keras to iterate over.
 
         Args:

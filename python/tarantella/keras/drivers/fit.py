@@ -1,20 +1,22 @@
 """`fit` of a `tnt.Model`: each rank trains on its part of each batch, and all have the same weights after each step."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import tensorflow as tf
 
 from tarantella import collectives, reporting, runtime, seeding
 from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.checkpoint import callback as checkpoint
-from tarantella.keras.checkpoint.session import open_session
+from tarantella.keras.checkpoint.callback import Checkpoint
+from tarantella.keras.checkpoint.session import NullSession, open_session
 from tarantella.keras.data import lengths, split
-from tarantella.keras.data.batches import GlobalBatches
+from tarantella.keras.data.batches import GlobalBatches, Sharing
 from tarantella.keras.drivers import own_methods
-from tarantella.keras.drivers.distributed_model import verbosity
+from tarantella.keras.drivers.distributed_model import DistributedModel, verbosity
 from tarantella.keras.drivers.first_batches import FirstBatches
 from tarantella.keras.elastic import elastic_fit
 from tarantella.keras.elastic.elastic_fit import ElasticFit
@@ -24,16 +26,6 @@ from tarantella.keras.reproducible import fingerprint
 from tarantella.keras.step import normalization, unwrapped_models
 from tarantella.keras.step.checks import StepChecks
 from tarantella.keras.step.keras_methods import keras_method
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import tensorflow as tf
-
-    from tarantella.keras.checkpoint.callback import Checkpoint
-    from tarantella.keras.checkpoint.session import NullSession
-    from tarantella.keras.data.batches import Sharing
-    from tarantella.keras.drivers.distributed_model import DistributedModel
 
 
 @dataclass(frozen=True)
@@ -63,7 +55,7 @@ class FitArguments:
         named = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "loading"}
         return {**named, **self.loading}
 
-    def with_micro_batches(self, training: Sharing, validation: Sharing) -> FitArguments:
+    def with_micro_batches(self, training: Sharing, validation: Sharing) -> "FitArguments":
         """The arguments with global batches in the place of the micro-batches that the user asked for."""
         x, batch_size = training.batched(self.x, self.batch_size)
         given, validation_batch_size = self.validation_data, self.validation_batch_size
@@ -74,7 +66,7 @@ class FitArguments:
             given, validation_batch_size = validation.batched(given, validation_batch_size)
         return replace(self, x=x, batch_size=batch_size, validation_data=given, validation_batch_size=validation_batch_size)
 
-    def with_validation_split(self) -> FitArguments:
+    def with_validation_split(self) -> "FitArguments":
         """The arguments with validation data of their own in the place of ``validation_split``."""
         if not self.validation_split or self.validation_data is not None:
             return self
@@ -89,10 +81,10 @@ class FitArguments:
             self.x,
             self.y,
             self.sample_weight,
-            self.batch_size,
-            self.steps_per_epoch,
-            self.shuffle,
-            self.class_weight,
+            batch_size=self.batch_size,
+            steps=self.steps_per_epoch,
+            shuffle=self.shuffle,
+            class_weight=self.class_weight,
             model=model,
             epochs=self.epochs - self.initial_epoch,
             **self.loading,
@@ -104,7 +96,8 @@ class FitArguments:
         given = self.validation_data if isinstance(self.validation_data, (tuple, list)) else (self.validation_data,)
         x, y, sample_weight = (*given, None, None)[:3]
         batch_size = self.validation_batch_size or self.batch_size
-        return GlobalBatches("validation data", x, y, sample_weight, batch_size, self.validation_steps, **self.loading)
+        options = {"batch_size": batch_size, "steps": self.validation_steps, **self.loading}
+        return GlobalBatches("validation data", x, y, sample_weight, **options)
 
     def keywords_for(self, training: tf.data.Dataset, steps: int | None, **changed: Any) -> dict[str, Any]:
         """The arguments of Keras' `fit` for a training on a dataset of batches that were made of all the data arguments."""
@@ -120,7 +113,15 @@ def fit(model: DistributedModel, arguments: FitArguments, training: Sharing, val
         training, validation: how ranks share these data.
     """
     with reporting.step_of_failure(lambda: _steps_done(model)):
-        return _fit(model, arguments, training, validation)
+        model.refuse_unsupported(arguments.callbacks)
+        arguments = arguments.with_micro_batches(training, validation)
+        settings = checkpoint.find(adapter.callback_list(arguments.callbacks))
+        if settings is not None or not model.is_plain:
+            model.require_compiled("fit")
+        if model.is_plain:
+            return _fit_on_one_rank(model.keras_model, arguments, settings)
+        _meet(arguments, settings)
+        return _fit_on_all_ranks(model, arguments.with_validation_split(), settings, training, validation)
 
 
 def _steps_done(model: DistributedModel) -> int | None:
@@ -128,21 +129,12 @@ def _steps_done(model: DistributedModel) -> int | None:
     return None if optimizer is None else int(optimizer.iterations)
 
 
-def _fit(model: DistributedModel, arguments: FitArguments, training: Sharing, validation: Sharing) -> Any:
-    model.refuse_unsupported(arguments.callbacks)
-    arguments = arguments.with_micro_batches(training, validation)
-    settings = checkpoint.of(adapter.callback_list(arguments.callbacks))
-    if settings is not None or not model.is_plain:
-        model.require_compiled("fit")
-    if not model.is_plain:
-        _meet(arguments, settings)
-        return _fit_on_all_ranks(model, arguments.with_validation_split(), settings, training, validation)
-    keras_model = model.keras_model
-    arguments = replace(arguments, callbacks=fingerprint.with_callbacks(arguments.callbacks, keras_model))
+def _fit_on_one_rank(model: Any, arguments: FitArguments, settings: Checkpoint | None) -> Any:
+    arguments = replace(arguments, callbacks=fingerprint.with_callbacks(arguments.callbacks, model))
     with unwrapped_models.internal_call():
         if settings is None:
-            return keras_method(keras_model, "fit")(**arguments.keywords())
-        return _fit_with_checkpoints(keras_model, arguments.with_validation_split(), settings)
+            return keras_method(model, "fit")(**arguments.keywords())
+        return _fit_with_checkpoints(model, arguments.with_validation_split(), settings)
 
 
 def _fit_with_checkpoints(model: Any, arguments: FitArguments, settings: Checkpoint) -> Any:
@@ -205,21 +197,28 @@ def _fit_on_all_ranks(
     history = session.finished_history()
     if history is not None:
         return history
-    validate = elastic = None
-    if elastic_fit.is_asked_for():
-        elastic_fit.refuse_unsupported(model.keras_model, hooks, distribute and distribute_validation)
-        elastic = ElasticFit(model.keras_model, hooks, others, session)
-        training = elastic.of(training, "train_function")
-        if validation_parts is not None:
-            validation_parts = elastic.of(validation_parts, "test_function")
-    first_batches = FirstBatches(model, elastic)
-    training = first_batches.of(training, steps, is_divided)
+    elastic = elastic_fit.create(model.keras_model, hooks, others, session, distribute and distribute_validation)
+    if elastic is not None:
+        training = elastic.dataset(training, "train_function")
+        validation_parts = None if validation_parts is None else elastic.dataset(validation_parts, "test_function")
+    first_batches, validate = FirstBatches(model, elastic), None
+    training = first_batches.dataset(training, steps, is_divided)
     if validation is not None and validation_parts is not None:
         given, size = arguments.validation_data, arguments.validation_batch_size or arguments.batch_size
         validate = own_methods.Validation(model, given, size, validation, sharing_validation, first_batches)
-        validation_parts = validate.parts = first_batches.of(validation_parts, ["test_step"], distribute_validation)
+        validation_parts = validate.parts = first_batches.dataset(validation_parts, ["test_step"], distribute_validation)
     with hooks.validating(validate):
-        done = _run(model, arguments, session, others, first_batches, batches, training, validation_parts, elastic)
+        done = _run(
+            model,
+            arguments,
+            session,
+            callbacks=others,
+            first_batches=first_batches,
+            batches=batches,
+            training=training,
+            validation=validation_parts,
+            elastic=elastic,
+        )
     if hooks.holds_all_weights:
         model.likeness.note()
     return done
@@ -240,7 +239,8 @@ def _run(
     model: DistributedModel,
     arguments: FitArguments,
     session: NullSession,
-    others: Sequence[Any],
+    *,
+    callbacks: Sequence[Any],
     first_batches: FirstBatches,
     batches: GlobalBatches,
     training: tf.data.Dataset,
@@ -255,7 +255,7 @@ def _run(
     first = [checks, *model.served_callbacks(recording)]
     if hooks.autotune is not None and not hooks.autotune.finished:
         first.append(hooks.autotune)
-    callbacks = placement.for_fit(others, hooks, first)
+    callbacks = placement.for_fit(callbacks, hooks, first)
     if elastic is not None:
         elastic.placed_callbacks = callbacks
     callbacks = session.callbacks_for_keras(callbacks, verbose, adapter.EpochNotifier(batches.source))

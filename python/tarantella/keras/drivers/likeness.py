@@ -1,6 +1,4 @@
-"""Whether the ranks' weights are alike where all take the master's: in a file, or when a call begins."""
-
-from __future__ import annotations
+"""Whether the ranks' weights and state are alike where all take the master's: in a file, or when a call begins."""
 
 from typing import Any
 
@@ -10,13 +8,20 @@ from tarantella import collectives, runtime
 from tarantella.errors import MismatchError
 from tarantella.keras import adapter
 from tarantella.keras.reduction import weights
+from tarantella.keras.step import accumulation, moving_statistics
 
 
 class Likeness:
-    """Remembers this rank's weights as they were when all ranks had the same."""
+    """Remembers this rank's weights as they were when all ranks had the same.
+
+    Attributes:
+        is_started: whether all ranks have been given rank 0's weights and optimizer state, for training.
+    """
 
     def __init__(self, model: Any) -> None:
+        self.is_started = False
         self._model = model
+        self._has_local_state = False  # whether single steps left on each rank what the end of an epoch would bring together
         self._sample: bytes | None = None  # None: not known
         if model.built:
             self.note()
@@ -29,6 +34,22 @@ class Likeness:
     def forget(self) -> None:
         """The weights are others now, in a way that is right."""
         self._sample = None
+
+    def forget_start(self) -> None:
+        """The ranks are to be given rank 0's weights and optimizer state before the next step."""
+        self.is_started = False
+
+    def begin_single_step(self) -> None:
+        """A step of `train_on_batch` is to change weights and state."""
+        self._has_local_state = True
+        self.forget()
+
+    def end_single_steps(self, bring_together: bool = True) -> None:
+        """Brings together what single steps left on each rank, as the end of an epoch does, or leaves it. Collective."""
+        if self._has_local_state and bring_together:
+            moving_statistics.average(self._model)
+            accumulation.collect_on_rank_0(self._model)
+        self._has_local_state = False
 
     def check(self, call: str) -> None:
         """Refuses to lose what another rank than the master has trained by itself. Collective.

@@ -1,21 +1,17 @@
 """`train_on_batch`, `test_on_batch` and `predict_on_batch` of a `tnt.Model`: each rank computes its part of one batch."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella import collectives, runtime
 from tarantella.keras import adapter
 from tarantella.keras.data import gather, joined, rows, split
+from tarantella.keras.drivers.distributed_model import DistributedModel
 from tarantella.keras.reduction import ops
 from tarantella.keras.reproducible import fingerprint
 from tarantella.keras.step.checks import check_first_step
 from tarantella.keras.step.keras_methods import keras_method
-
-if TYPE_CHECKING:
-    from tarantella.keras.drivers.distributed_model import DistributedModel
 
 
 @collectives.failing_together("tnt.Model.train_on_batch")
@@ -27,14 +23,13 @@ def train_on_batch(
     part = _part(adapter.batch_of(x, y, sample_weight, class_weight), model.division)
     hooks = model.open_hooks()
     hooks.set_distributed(True)
-    first = not hooks.weights_synchronised
+    first = not model.likeness.is_started
     if first:
         collectives.meet("tnt.Model.train_on_batch")
         model.require_same(always=True)
         model.start_alike(_step_spec(part))
     _look_at(model, part, "train_step")
-    hooks.has_local_state = True
-    model.likeness.forget()
+    model.likeness.begin_single_step()
     keras_train_on_batch = keras_method(model.keras_model, "train_on_batch")
     recorded = fingerprint.recorded_step(model.keras_model, hooks.reducers.bucket_of, model.view)
     with collectives.explained("tnt.Model.train_on_batch"), model.running(), hooks.single_batch(), recorded:

@@ -1,24 +1,18 @@
 """The methods of `tnt.Model` for a class with a `fit`, `evaluate` or `predict` of its own, or one for single batches."""
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.keras import adapter
 from tarantella.keras.data import split
-from tarantella.keras.data.batches import GlobalBatches
+from tarantella.keras.data.batches import GlobalBatches, Sharing
+from tarantella.keras.drivers.distributed_model import DistributedModel
+from tarantella.keras.drivers.first_batches import FirstBatches
 from tarantella.keras.step import keras_methods
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import tensorflow as tf
-
-    from tarantella.keras.data.batches import Sharing
-    from tarantella.keras.drivers.distributed_model import DistributedModel
-    from tarantella.keras.drivers.first_batches import FirstBatches
 
 
 def through_class(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,12 +82,12 @@ class Validation:
             names = zip(("x", "y", "sample_weight"), (*data, None, None), strict=False)
             self._own = {**dict(names), "batch_size": size}
 
-    def __call__(self, **of_fit: Any) -> Any:
+    def __call__(self, **fit_arguments: Any) -> Any:
         """Validates, with the arguments that Keras' `fit` has for `evaluate`."""
         if self._own is None:
-            return self._evaluate(**of_fit)
+            return self._evaluate(**fit_arguments)
         with keras_methods.routed(self._model.keras_model, {"evaluate": self._evaluate}):
-            return self._model.open_hooks().original("evaluate")(**{**of_fit, **self._own})
+            return self._model.open_hooks().original("evaluate")(**{**fit_arguments, **self._own})
 
     def _evaluate(self, x: Any = None, y: Any = None, batch_size: int | None = None, **others: Any) -> Any:
         if adapter.is_validation_of_fit(others):
@@ -107,6 +101,6 @@ class Validation:
         parts = batches.parts(self._sharing, model.division)
         with model.open_hooks().suspended():
             model.build(split.batch_spec(parts), "test_step")
-        parts = self._first_batches.of(parts, ["test_step"], self._sharing.distribute)
+        parts = self._first_batches.dataset(parts, ["test_step"], self._sharing.distribute)
         with adapter.epoch_of(batches.source, evaluated=True):
             return self._keras_evaluate(parts, steps=batches.steps, **options)

@@ -4,11 +4,10 @@ Each rank iterates over whole batches and takes its samples in the step, so that
 ranks that are left trace the steps again, for their new number, and make the step with the batch at hand.
 """
 
-from __future__ import annotations
-
 import functools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,31 +17,29 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.checkpoint import callback_states
+from tarantella.keras.checkpoint.session import NullSession
 from tarantella.keras.elastic.kept_state import KeptState
 from tarantella.keras.elastic.last_batch import LastBatch
 from tarantella.keras.elastic.operations import Operations
 from tarantella.keras.reduction import device, device_placement
 from tarantella.keras.step import accumulation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tarantella.keras.checkpoint.session import NullSession
-    from tarantella.keras.step.hooks import StepHooks
+from tarantella.keras.step.hooks import StepHooks
 
 
-def is_asked_for() -> bool:
-    """Whether `fit` is to survive the loss of ranks."""
-    return generations.is_elastic() and runtime.get_size() > 1
-
-
-def refuse_unsupported(model: Any, hooks: StepHooks, distributes: bool) -> None:
-    """Raises UnsupportedError if this training could not go on after the loss of a rank. Collective.
+def create(
+    model: Any, hooks: StepHooks, callbacks: Sequence[Any], session: NullSession, distributes: bool
+) -> "ElasticFit | None":
+    """What lets a `fit` survive the loss of ranks; None if it need not. Collective.
 
     Args:
-        model: the Keras model, compiled.
+        model, hooks, callbacks, session: as for `ElasticFit`.
         distributes: whether ranks take parts of the same batches.
+
+    Raises:
+        UnsupportedError: this training could not go on after the loss of a rank.
     """
+    if not generations.is_elastic() or runtime.get_size() == 1:
+        return None
     reasons = {
         "each rank has data of its own, which is lost with it (tnt_distribute_dataset=False)": not distributes,
         "run_eagerly=True updates weights before a step is complete": model.run_eagerly,
@@ -56,6 +53,7 @@ def refuse_unsupported(model: Any, hooks: StepHooks, distributes: bool) -> None:
     reason = next((text for text, is_so in reasons.items() if is_so), None)
     if reason is not None:
         raise UnsupportedError(f"--elastic: {reason}. Train without that, or with --max-restarts and tnt.callbacks.Checkpoint")
+    return ElasticFit(model, hooks, callbacks, session)
 
 
 class ElasticFit(adapter.Callback):
@@ -83,7 +81,7 @@ class ElasticFit(adapter.Callback):
         self._batches: dict[str, LastBatch] = {}
         self._functions: dict[str, Callable[[Any], Any]] = {}  # Keras' own, behind `_step`
 
-    def of(self, dataset: tf.data.Dataset, function: str) -> tf.data.Dataset:
+    def dataset(self, dataset: tf.data.Dataset, function: str) -> tf.data.Dataset:
         """The same dataset for Keras to iterate over. function: that gets its batches, ``"train_function"`` or the like."""
         self._batches[function] = LastBatch(dataset)
         return self._batches[function].dataset

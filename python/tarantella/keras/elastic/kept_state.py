@@ -5,9 +5,8 @@ metrics, BatchNormalization's averages and the seeds of noise. A value that was 
 memory when it changes while somebody holds the old one.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -15,9 +14,6 @@ from tarantella import runtime
 from tarantella.keras import adapter
 from tarantella.keras.checkpoint import state
 from tarantella.keras.reduction import weights
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class KeptState:

@@ -1,15 +1,11 @@
 """The batch that a step was given last, so that the step can be made again: what an iterator has given cannot be put back."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras.adapter.first_elements import OfSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class LastBatch:

@@ -5,16 +5,12 @@ operation that failed on the rest, but no more than one. After the ranks have jo
 have not finished it take its outcome from one that has. If none has, all make it again.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 
 from tarantella import collectives, generations, runtime
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class State(Protocol):

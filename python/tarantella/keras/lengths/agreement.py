@@ -10,11 +10,10 @@ A caller enters one of these contexts around the run of a model:
 Outside of all contexts, too, a length is that of the samples at hand. The innermost context counts.
 """
 
-from __future__ import annotations
-
 import functools
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import NoReturn
 
 import tensorflow as tf
 
@@ -22,14 +21,8 @@ from tarantella.collectives import wire
 from tarantella.errors import UnsupportedError
 from tarantella.keras.adapter.random_operations import trace_apart
 from tarantella.keras.lengths import decision, masks, ragged, time_distributed
+from tarantella.keras.lengths.decision import Combination, Decide
 from tarantella.keras.reduction import collectives
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
-    from contextlib import AbstractContextManager
-
-    from tarantella.keras.lengths.decision import Combination, Decide
-
 
 _MOST = 4096  # lengths in a run of a model
 

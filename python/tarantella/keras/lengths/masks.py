@@ -3,8 +3,6 @@
 Code that imported the function itself before a training, not `tf`, keeps the original.
 """
 
-from __future__ import annotations
-
 import functools
 from typing import Any
 

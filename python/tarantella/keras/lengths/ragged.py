@@ -5,17 +5,13 @@ padding is what a mean over it, a convolution or a recurrent layer without a mas
 it as one device. A length that the caller gives is left alone.
 """
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable
+from typing import Any, cast
 
 import tensorflow as tf
 
 from tarantella.keras.lengths import decision
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _WHAT = "rows are padded to the longest one"
 
@@ -53,7 +49,7 @@ def _to_tensor(original: Callable[..., Any]) -> Callable[..., Any]:
         sizes = [longest.get(axis, -1) if size is None else size for axis, size in enumerate(given)]
         padded = original(rows, default_value, name, tf.stack([tf.cast(size, rows.row_splits.dtype) for size in sizes]))
         known = [size if isinstance(size, int) else None for size in given]
-        padded.set_shape([of_own if size is None else size for size, of_own in zip(known, rows.shape, strict=True)])
+        padded.set_shape([own_size if size is None else size for size, own_size in zip(known, rows.shape, strict=True)])
         return padded
 
     return _method(original, to_tensor)
@@ -75,8 +71,8 @@ def _given(rows: tf.RaggedTensor, shape: Any) -> list[Any] | None:
 def _to_sparse(original: Callable[..., Any]) -> Callable[..., Any]:
     def to_sparse(rows: tf.RaggedTensor, name: str | None = None) -> tf.SparseTensor:
         own = original(rows, name)
-        of_rows, of_inner = own.dense_shape[:1], own.dense_shape[1 + rows.ragged_rank :]
-        return tf.SparseTensor(own.indices, own.values, tf.concat([of_rows, tf.stack(_longest(rows)), of_inner], 0))
+        row_count, inner_shape = own.dense_shape[:1], own.dense_shape[1 + rows.ragged_rank :]
+        return tf.SparseTensor(own.indices, own.values, tf.concat([row_count, tf.stack(_longest(rows)), inner_shape], 0))
 
     return _method(original, to_sparse)
 

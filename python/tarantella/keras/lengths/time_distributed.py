@@ -5,10 +5,9 @@ an output depends on the size of the batch, and a rank would compute less than o
 with the size of the whole batch, and say what that is. Whether Keras does this is found out by trying it, once it matters.
 """
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -17,14 +16,11 @@ from tarantella.errors import UnsupportedError, mark
 from tarantella.keras import adapter
 from tarantella.keras.lengths import decision
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 _WAYS_OUT = (
     "give the time axis a known length (keras.Input((20, 4)), and padded_batch with padded_shapes), call the layer without "
     "TimeDistributed if it acts on the last axis as Dense does, or use another version of Keras"
 )
-_told: set[str] = set()
+_logged_places: set[str] = set()
 
 
 def install() -> None:
@@ -54,8 +50,8 @@ def _over_batch_size(original: Callable[..., Any], layer: Any, inputs: Any, *arg
     if not _can_be_told(original):
         raise UnsupportedError(f"{what}, and a rank has a part of the batch. Plain Keras is wrong there as well: {_WAYS_OUT}")
     samples = decision.total(tf.shape(inputs, tf.int64)[0])
-    if place not in _told:
-        _told.add(place)
+    if place not in _logged_places:
+        _logged_places.add(place)
         runtime.logger.warning(
             "%s, also on one device: a fault of Keras. Ranks compute the same. To have all steps, %s", what, _WAYS_OUT
         )

@@ -1,7 +1,7 @@
 """Optimizers that change variables without the other ranks: in a training loop of a user's own, nothing else would notice.
 
 The method of Keras' base optimizer by which all optimizers change variables asks here first, on several ranks, and so does a
-script that assigns to trained variables without one (`assignments`), which is warned at most. What Tarantella itself applies
+script that assigns to trained variables without one, which is warned at most. What Tarantella itself applies
 says so (`context.applying`). An optimizer that does not is
 
 * refused before it changes anything, if the variables are a `tnt.Model`'s: its weights would differ between ranks;
@@ -11,11 +11,13 @@ says so (`context.applying`). An optimizer that does not is
 A loop that reduces gradients itself, by our tape or by `tnt.all_reduce`, gives them to a plain optimizer, and passes.
 """
 
-from __future__ import annotations
-
 import functools
+import inspect
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -23,11 +25,8 @@ import tensorflow as tf
 from tarantella import environment, reduction, runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
-from tarantella.keras.loops import assignments
+from tarantella.keras.adapter.tensorflow import variable_class
 from tarantella.keras.step import unwrapped_models
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 TWO_LINES = (
     "tape = tnt.DistributedGradientTape(tape), or optimizer = tnt.optimizers.Optimizer(optimizer), and let all ranks begin "
@@ -56,7 +55,7 @@ def install() -> None:
     if environment.in_job():
         for optimizers in adapter.optimizer_classes():
             _ask_before(optimizers)
-        assignments.install(_loops.trained, _remember_trained, _check_assignment)
+        _watch(_loops.trained, _remember_trained, _check_assignment)
 
 
 def note_reduced(variables: Iterable[Any]) -> None:
@@ -87,7 +86,7 @@ def _ask_before(optimizers: type) -> None:
                 _check(self, trainable_variables)
             elif self.built:
                 _check(self, adapter.variables_of_optimizer(self))
-            with assignments.of_optimizer():
+            with _inside_optimizer():
                 return adapter.as_apply(functools.partial(original, self))(grads, trainable_variables, **others)
 
         return checked(*args, **kwargs)
@@ -175,3 +174,69 @@ def _ids(model: Any) -> list[int]:
 def _listed(variables: Sequence[Any]) -> str:
     others = f" and {len(variables) - 1} other variables" if len(variables) > 1 else ""
     return f"{adapter.path(variables[0])}{others}"
+
+
+# ------------------------------------------------------------------------------------------------------------------ assignments
+
+# A tape of TensorFlow's tells which variables are trained. A change of one of them outside of an optimizer is a step without
+# one: `v.assign_sub(rate * gradient)`.
+
+
+_in_optimizers = 0
+_LIBRARIES = ("horovod", "keras", "tarantella", "tensorflow", "tf_keras")
+_PASSED = ("keras.src.backend.", "tensorflow.python.autograph.", "tensorflow.python.util.")
+"""Modules of these that stand between a script and the method that it calls: Keras' variables, converted functions."""
+
+
+def _watch(trained: set[int], remember: Callable[[Sequence[Any]], None], check: Callable[[str, Any], None]) -> None:
+    """Watches tapes and assignments from now on. Once in a process.
+
+    Args:
+        trained: the ids of variables of which a tape has computed gradients.
+        remember: adds variables to them.
+        check: is called before such a variable changes, with the name of the method.
+    """
+    taken, variables = tf.GradientTape.gradient, variable_class()
+
+    @functools.wraps(taken)
+    def gradient(self: Any, target: Any, sources: Any, *args: Any, **kwargs: Any) -> Any:
+        remember([source for source in tf.nest.flatten(sources) if isinstance(adapter.unwrap(source), variables)])
+        return taken(self, target, sources, *args, **kwargs)
+
+    tf.GradientTape.gradient = gradient
+    for name in ("assign", "assign_add", "assign_sub"):
+        setattr(variables, name, _asking(name, getattr(variables, name), trained, check))
+
+
+def _asking(name: str, original: Any, trained: set[int], check: Callable[[str, Any], None]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def assign(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if _in_optimizers == 0 and id(self) in trained and _is_called_by_a_script():
+            check(name, self)
+        return original(self, *args, **kwargs)
+
+    return assign
+
+
+def _is_called_by_a_script() -> bool:
+    """Whether no method of Keras, TensorFlow or ours assigns: `set_weights`, the reading of a file, a broadcast."""
+    modules = _callers(inspect.currentframe())
+    outside = next((module for module in modules if module != __name__ and not module.startswith(_PASSED)), "")
+    return outside.partition(".")[0] not in _LIBRARIES
+
+
+def _callers(frame: FrameType | None) -> Iterator[str]:
+    while frame is not None:
+        yield str(frame.f_globals.get("__name__", ""))
+        frame = frame.f_back
+
+
+@contextmanager
+def _inside_optimizer() -> Iterator[None]:
+    """An optimizer, which has asked, changes variables in this context."""
+    global _in_optimizers
+    _in_optimizers += 1
+    try:
+        yield
+    finally:
+        _in_optimizers -= 1

@@ -6,14 +6,13 @@ model is tried, once: eagerly at once. A graph keeps what the model is given in 
 next call of any function. Nothing is communicated, nothing is changed, and a warning is all that follows.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import threading
 import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -26,9 +25,6 @@ from tarantella.keras.step import normalization, unwrapped_models
 from tarantella.keras.trial import forward
 from tarantella.keras.trial.comparison import NotComparable
 from tarantella.keras.trial.declared import is_declared
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _MAX_BYTES = 1 << 28  # of what a model is given in a graph, which would be copied
 
@@ -58,7 +54,7 @@ class _Call:
 _TENSOR = object()  # in the place of each tensor
 
 
-class _Watched(threading.local):
+class _ThreadCalls(threading.local):
     """The calls of this thread's loops since gradients were reduced, by the ids of models."""
 
     def __init__(self) -> None:
@@ -66,10 +62,10 @@ class _Watched(threading.local):
         self.calls: dict[int, _Call] = {}
 
 
-_watched = _Watched()
-_tried: weakref.WeakSet[Any] = weakref.WeakSet()
+_thread_calls = _ThreadCalls()
+_tried_models: weakref.WeakSet[Any] = weakref.WeakSet()
 _numbers = itertools.count()
-_kept: list[Callable[[], None]] = []  # trials on what was kept in a graph, which wait for the graph's end
+_waiting_trials: list[Callable[[], None]] = []  # trials on what was kept in a graph, which wait for the graph's end
 
 
 @functools.cache
@@ -81,20 +77,20 @@ def install() -> None:
 
     @functools.wraps(original)  # so that AutoGraph takes it for Keras' own
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if _watched.depth == 0:
+        if _thread_calls.depth == 0:
             _note(self, args, kwargs)
-        _watched.depth += 1
+        _thread_calls.depth += 1
         try:
             return original(self, *args, **kwargs)
         finally:
-            _watched.depth -= 1
+            _thread_calls.depth -= 1
 
     layers.__call__ = call
     trace_apart(_try_what_was_kept)
 
 
 def _note(model: Any, args: Any, kwargs: Any) -> None:
-    if model in _tried or context.in_model_step() or context.in_trial() or unwrapped_models.is_internal_call():
+    if model in _tried_models or context.in_model_step() or context.in_trial() or unwrapped_models.is_internal_call():
         return
     leaves = tf.nest.flatten((args, kwargs))
     are_tensors = [isinstance(leaf, (tf.Tensor, tf.RaggedTensor, tf.SparseTensor, np.ndarray)) for leaf in leaves]
@@ -102,12 +98,12 @@ def _note(model: Any, args: Any, kwargs: Any) -> None:
         given = [_TENSOR if is_tensor else leaf for leaf, is_tensor in zip(leaves, are_tensors, strict=True)]
         tensors = [leaf for leaf, is_tensor in zip(leaves, are_tensors, strict=True) if is_tensor]
         packed = tf.nest.pack_sequence_as((args, kwargs), given)
-        _watched.calls[id(model)] = _Call(weakref.ref(model), packed, tensors, context.graph())
+        _thread_calls.calls[id(model)] = _Call(weakref.ref(model), packed, tensors, context.graph())
 
 
 def try_out(variables: Sequence[Any]) -> None:
     """Tries the models that were called and have some of these variables, whose gradients are being reduced."""
-    calls, _watched.calls = _watched.calls, {}
+    calls, _thread_calls.calls = _thread_calls.calls, {}
     reduced = {id(adapter.unwrap(variable)) for variable in variables}
     for call in calls.values():
         model = call.model()
@@ -124,21 +120,21 @@ def try_out(variables: Sequence[Any]) -> None:
 
 def _try(call: _Call, tensors: Sequence[Any], spec: Sequence[Any] | None) -> None:
     model = call.model()
-    if model is None or model in _tried or is_declared(model.call):
+    if model is None or model in _tried_models or is_declared(model.call):
         return
-    _tried.add(model)
+    _tried_models.add(model)
     if call.given[1].get("training") is True:
         normalization.warn_of_local_statistics(model, None)
     rows = [place for place, tensor in enumerate(tensors) if tensor.shape.rank]  # others are numbers for all samples
 
-    def run(of_rows: Sequence[Any]) -> Any:
-        given = dict(zip(rows, of_rows, strict=True))
+    def run(row_tensors: Sequence[Any]) -> Any:
+        given = dict(zip(rows, row_tensors, strict=True))
         return call.repeated(model, [given.get(place, tensor) for place, tensor in enumerate(tensors)])
 
     try:
         with unwrapped_models.internal_call(), tf.init_scope():  # past the tapes that are open
-            of_rows = [tensors[place] for place in rows]
-            said = forward.coupling(model, run, of_rows, None if spec is None else [spec[place] for place in rows])
+            row_tensors = [tensors[place] for place in rows]
+            said = forward.coupling(model, run, row_tensors, None if spec is None else [spec[place] for place in rows])
     except Exception as error:  # a model may refuse to be called on few samples in any way
         text = str(error) if isinstance(error, (NotComparable, context.RefusedInTrial)) else f"{type(error).__name__}: {error}"
         runtime.logger.info("%s is not tried on parts of a batch: %s", model.name, text)
@@ -163,7 +159,7 @@ def _keep(call: _Call, tensors: Sequence[Any]) -> None:
     def note(*flat: Any) -> bool:
         if sum(np.asarray(part).nbytes for part in flat) <= _MAX_BYTES:
             parts = tf.nest.pack_sequence_as(spec, [*map(tf.constant, flat)], expand_composites=True)
-            _kept.append(lambda: _try(call, parts, spec))
+            _waiting_trials.append(lambda: _try(call, parts, spec))
         return True
 
     with device_placement.on_host():
@@ -179,5 +175,5 @@ def _keep(call: _Call, tensors: Sequence[Any]) -> None:
 
 def _try_what_was_kept() -> None:
     """Runs where TensorFlow asks for the marks of a function that is called: the graph before has ended."""
-    while _kept and tf.executing_eagerly() and not context.in_trial():
-        _kept.pop(0)()
+    while _waiting_trials and tf.executing_eagerly() and not context.in_trial():
+        _waiting_trials.pop(0)()

@@ -1,8 +1,7 @@
 """`tnt.optimizers.Optimizer`: a Keras optimizer that reduces gradients before it does anything else with them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -10,13 +9,9 @@ from tarantella import runtime
 from tarantella.errors import TarantellaError, UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.loops import guard, models, reducers
-from tarantella.keras.loops.passes import Passes
 from tarantella.keras.loops.reducers import LoopReduction
-from tarantella.keras.reduction import ops
+from tarantella.keras.reduction import gradients, graph_order, ops
 from tarantella.keras.step.accumulation import OptimizerHooks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["Optimizer"]
 
@@ -95,7 +90,7 @@ class _Methods:
         self._make_reduction = reduction
         self._hooks = OptimizerHooks(optimizer, self)
         self._original = optimizer.apply_gradients
-        self._given: dict[str, Any] = {}
+        self._call_options: dict[str, Any] = {}
         self._reduction: LoopReduction | None = None
 
     def install(self) -> None:
@@ -126,7 +121,9 @@ class _Methods:
         variables = list(trainable_variables or adapter.variables_of_optimizer(self._optimizer))
         guard.note_reduced(variables)
         models.try_out(variables)
-        self._reduction = self._make_reduction(self._given.get("weight", weight), self._given.get("samples", samples))
+        self._reduction = self._make_reduction(
+            self._call_options.get("weight", weight), self._call_options.get("samples", samples)
+        )
         try:
             with ops.translated_errors():
                 if runtime.get_size() == 1 and trainable_variables is not None:
@@ -144,11 +141,11 @@ class _Methods:
     @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
     def apply_gradients(self, grads_and_vars: Any, *, weight: Any = None, samples: Any = None) -> Any:
         """Keras' `apply_gradients`, which calls `apply`."""
-        self._given = {"weight": weight, "samples": samples}
+        self._call_options = {"weight": weight, "samples": samples}
         try:
             return self._original(grads_and_vars)
         finally:
-            self._given = {}
+            self._call_options = {}
 
     # -------------------------------------------------------------------- what the hooks ask for, in the call that runs
 
@@ -165,3 +162,52 @@ class _Methods:
         if self._reduction is None:
             raise TarantellaError("the inner optimizer of a LossScaleOptimizer was applied by itself: apply the outer one")
         return self._reduction
+
+
+class Passes:
+    """Adds up this rank's gradients, and applies their mean in each k-th call: only then do ranks exchange anything.
+
+    For legacy Keras, whose optimizers cannot add them up by themselves.
+    """
+
+    def __init__(self, optimizer: Any, passes: int) -> None:
+        self._optimizer = optimizer
+        self._passes = passes
+        self._sums: list[tf.Variable] = []
+        self._calls: tf.Variable | None = None
+
+    def apply(self, apply: Callable[..., Any], grads: Sequence[Any], variables: Sequence[Any], **kwargs: Any) -> Any:
+        """apply: what applies the mean.
+
+        Returns:
+            The optimizer's `iterations`, which count all calls: schedules of the learning rate run by batches.
+        """
+        with tf.init_scope():
+            calls = self._prepare(variables)
+        for total, gradient, variable in zip(self._sums, grads, variables, strict=True):
+            if gradient is not None:
+                total.assign_add(gradients.dense(gradient, variable))
+        calls.assign_add(1)
+
+        def update() -> bool:
+            means = [total / tf.cast(self._passes, total.dtype) for total in self._sums]
+            apply([None if g is None else mean for g, mean in zip(grads, means, strict=True)], variables, **kwargs)
+            for total in self._sums:
+                total.assign(tf.zeros_like(total))
+            return True
+
+        def count() -> bool:
+            self._optimizer.iterations.assign_add(1)
+            return False
+
+        with graph_order.after_last():
+            updated = tf.cond(tf.equal(calls % self._passes, 0), update, count)
+        graph_order.record([updated])
+        return self._optimizer.iterations
+
+    def _prepare(self, variables: Sequence[Any]) -> tf.Variable:
+        if self._calls is None:
+            adapter.build_optimizer(self._optimizer, variables)  # not inside of a branch
+            self._sums = [tf.Variable(tf.zeros(v.shape, v.dtype), trainable=False) for v in variables]
+            self._calls = tf.Variable(0, trainable=False, dtype=tf.int64)
+        return self._calls

@@ -1,10 +1,9 @@
 """Gradients of training loops that a user writes: who reduces them, and how much each rank counts."""
 
-from __future__ import annotations
-
 import functools
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -12,15 +11,9 @@ from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.reduction import collectives, gradients
-from tarantella.keras.reduction.reducer import WIRE_DEFAULT
-from tarantella.keras.reduction.registry import ReducerRegistry
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tarantella.keras.reduction.reducer import Reducer
-    from tarantella.keras.reduction.registry import ReducerKey
-    from tarantella.keras.reduction.sparse import SparseReducer
+from tarantella.keras.reduction.reducer import WIRE_DEFAULT, Reducer
+from tarantella.keras.reduction.registry import ReducerKey, ReducerRegistry
+from tarantella.keras.reduction.sparse import SparseReducer
 
 _REDUCED = "_tnt_reduced"  # attribute of a tensor
 
@@ -69,7 +62,7 @@ class LoopReduction:
         """The sum over ranks of each rank's ``weight * gradient``."""
         weight = self.weight() if weight is None else weight
         if runtime.get_size() > 1:
-            return gradients.reduce(grads, variables, weight, reducers(), keeps_rows=adapter.repeated_rows_matter())
+            return reducers().sum_gradients(grads, variables, weight, keeps_rows=adapter.repeated_rows_matter())
         if self._given is None and self._samples is None:
             return grads
         return [None if g is None else _weighted(g, weight) for g in grads]

@@ -1,8 +1,7 @@
 """`tnt.DistributedGradientTape`: the gradients of all ranks, in a training loop of one's own."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any
 
 import tensorflow as tf
 
@@ -11,9 +10,6 @@ from tarantella.keras import context
 from tarantella.keras.loops import guard, models, reducers
 from tarantella.keras.loops.reducers import LoopReduction
 from tarantella.keras.reduction import gradients, ops, weights
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 
 class DistributedGradientTape:
@@ -38,7 +34,7 @@ class DistributedGradientTape:
         self._tape = tape
         models.install()
 
-    def __enter__(self) -> DistributedGradientTape:
+    def __enter__(self) -> "DistributedGradientTape":
         self._tape.__enter__()
         return self
 

@@ -1,7 +1,5 @@
 """What travels between the stages of a pipeline."""
 
-from __future__ import annotations
-
 import enum
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,9 +1,8 @@
 """A model's graph of layers, cut into the stages of a pipeline."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -11,13 +10,7 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.pipeline.crossings import Crossing, Kind, Part
 from tarantella.keras.pipeline.layer_losses import LayerLosses
-from tarantella.keras.pipeline.trace import variables_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tarantella.keras.pipeline.trace import Trace, Traced
-
+from tarantella.keras.pipeline.trace import Trace, Traced, variables_of
 
 Users = dict[int, tuple[Any, list[int]]]
 """Each variable, by its id, and the stages that use it, in their order."""
@@ -44,7 +37,6 @@ class Cut:
     losses: LayerLosses
 
     def crossings_of_kind(self, kind: Kind) -> list[Crossing]:
-        """The crossings of one kind."""
         return [crossing for crossing in self.crossings if crossing.kind is kind]
 
     def received_by(self, stage: int) -> list[Crossing]:
@@ -61,8 +53,8 @@ class Cut:
 
     def owned(self, stage: int) -> list[Any]:
         """Those that no earlier stage has, too: the first of several stages updates a variable."""
-        of_earlier = {crossing.key for crossing in self.crossings_of_kind(Kind.VARIABLE) if stage in crossing.consumers}
-        return [v for v in self.variables(stage) if id(v) not in of_earlier]
+        crossing_variables = {crossing.key for crossing in self.crossings_of_kind(Kind.VARIABLE) if stage in crossing.consumers}
+        return [v for v in self.variables(stage) if id(v) not in crossing_variables]
 
 
 def _variables(calls: Sequence[Any]) -> list[Any]:
@@ -93,7 +85,7 @@ def cut(model: Any, stage_of: Sequence[int], trace: Trace) -> Cut:
     graph, tensors = adapter.layer_graph(model), trace.tensors
     calls = adapter.layer_calls(graph)
     last = max(stage_of)
-    of_stages = tuple(tuple(c for c, s in zip(calls, stage_of, strict=True) if s == stage) for stage in range(last + 1))
+    stage_calls = tuple(tuple(c for c, s in zip(calls, stage_of, strict=True) if s == stage) for stage in range(last + 1))
     producers = {id(t): s for call, s in zip(calls, stage_of, strict=True) for t in call.outputs}
     symbolic = {id(t): t for call in calls for t in call.outputs}
     layers = {id(t): call.operation.name for call in calls for t in call.outputs}
@@ -109,11 +101,11 @@ def cut(model: Any, stage_of: Sequence[int], trace: Trace) -> Cut:
         if (later := tuple(sorted(stage for stage in consumers[key] if stage > made)))
     ]
     outputs = tuple(Part(tensors[id(t)].dtype, _tail(t.name, tensors[id(t)].shape)) for t in graph.outputs)
-    users = _users(of_stages)
+    users = _users(stage_calls)
     losses = _losses(model, users, last + 1, {mode: [stage_of[p] for p in places] for mode, places in trace.added.items()})
     everything = (*crossings, *losses.crossings(), *_shared_variables(users))
     masked = tuple(tensors[id(t)].seen.get(len(calls), False) for t in graph.outputs)
-    result = Cut(graph, of_stages, everything, outputs, masked, losses)
+    result = Cut(graph, stage_calls, everything, outputs, masked, losses)
     _check(result)
     return result
 
@@ -143,9 +135,9 @@ def _tail(name: str, shape: tf.TensorShape) -> tuple[int, ...]:
     return tuple(shape.as_list()[1:])
 
 
-def _users(of_stages: Sequence[Sequence[Any]]) -> Users:
+def _users(stage_calls: Sequence[Sequence[Any]]) -> Users:
     users: Users = {}
-    for stage, calls in enumerate(of_stages):
+    for stage, calls in enumerate(stage_calls):
         for variable in _variables(calls):
             users.setdefault(id(variable), (variable, []))[1].append(stage)
     return users

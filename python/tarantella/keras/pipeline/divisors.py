@@ -4,21 +4,16 @@ The last stage needs these sums before it computes the loss of the first micro-b
 inputs alone, so the last stage's rank computes it by itself, without the layers of others.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
+from tarantella.keras.data import split
+from tarantella.keras.pipeline.rank_model import RankModel
 from tarantella.keras.reproducible.shards import TreeSum
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tarantella.keras.data import split
-    from tarantella.keras.pipeline.rank_model import RankModel
 
 
 class Divisors:

@@ -4,16 +4,12 @@ TensorFlow's graph optimizer replaces some neighbours by one kernel (a Dense lay
 sums of sums in another order. It sees one stage at a time. A cut between such neighbours may therefore change the last bit.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.pipeline.trace import variables_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # lower-case names of layers and of keras.ops
 _SUMS = {"add", "subtract", "rescaling"}

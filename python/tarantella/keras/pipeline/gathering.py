@@ -1,9 +1,8 @@
 """Bringing a pipeline's weights and optimizer together on one rank: to write a file, or to read one and share it out."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,14 +10,10 @@ from tarantella import collectives, runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, files
 from tarantella.keras.checkpoint import state
-from tarantella.keras.pipeline import restoring
-from tarantella.keras.pipeline.weights import whole_optimizer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tarantella.keras.pipeline.weights import Holdings
-    from tarantella.keras.step.patch import Attribute
+from tarantella.keras.checkpoint.state import Stored
+from tarantella.keras.pipeline.weights import Holdings, by_key, whole_optimizer
+from tarantella.keras.reduction.weights import state_keys
+from tarantella.keras.step.patch import Attribute
 
 _END, _GATHER, _READ = range(3)
 _WRITERS = ("save", "save_weights", "export")
@@ -36,7 +31,7 @@ class Gathering:
 
     def __init__(self, model: Any, holdings: Holdings, ranks: Sequence[int]) -> None:
         self._model, self._holdings, self._ranks = model, holdings, ranks
-        self._asks = False  # whether this rank is the master and works alone
+        self._is_asking = False  # whether this rank is the master and works alone
 
     @contextmanager
     def together(self, here: bool) -> Iterator[None]:
@@ -66,14 +61,14 @@ class Gathering:
                 with self.together(here=False):
                     pass
                 if wanted == _READ and self._announced() == _READ:
-                    restoring.restore(self._model, self._holdings, None, common_seed=False)
+                    restore(self._model, self._holdings, None, common_seed=False)
             yield
             return
-        self._asks = True
+        self._is_asking = True
         try:
             yield
         finally:
-            self._asks = False
+            self._is_asking = False
             self._announced(_END)
 
     def _announced(self, what: int = _END) -> int:
@@ -93,7 +88,7 @@ class Gathering:
         self._announced(_END if failure else _READ)
         if failure:
             raise failure
-        restoring.restore(self._model, self._holdings, stored, common_seed=False)
+        restore(self._model, self._holdings, stored, common_seed=False)
 
     # ---------------------------------------------------------------------------- methods of the model in a callback
 
@@ -108,7 +103,7 @@ class Gathering:
 
     def _loading(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def load_weights(*args: Any, **kwargs: Any) -> None:
-            if not self._asks:
+            if not self._is_asking:
                 raise UnsupportedError(
                     "a callback loads weights on all ranks, of which each holds some stages only: give it to fit as "
                     "tnt.callbacks.Callback(callback), so that the master alone reads the file"
@@ -119,7 +114,7 @@ class Gathering:
 
     def _writing(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def write(filepath: Any, *args: Any, **kwargs: Any) -> None:
-            if not self._asks:
+            if not self._is_asking:
                 collectives.meet(f"{name} of the model in a callback")
                 self.write(filepath, lambda path: original(path, *args, **kwargs), on_all_ranks=False)
                 return
@@ -141,3 +136,35 @@ class Gathering:
         for variable, value in zip(variables, weights, strict=True):
             if self._holdings.is_here(variable):
                 variable.assign(value)
+
+
+OPTIMIZER = "optimizer"  # the group of its variables
+
+
+def restore(model: Any, holdings: Holdings, stored: Stored | None, common_seed: bool) -> None:
+    """Gives the ranks the values of the variables that they hold, one by one. Collective.
+
+    Args:
+        model: the Keras model.
+        stored: None but on rank 0.
+        common_seed: whether the state of Keras' common random generator was stored.
+    """
+    for name, variables in state.groups_of(model, common_seed).items():
+        if name == OPTIMIZER:
+            _restore_optimizer(adapter.optimizer_of(model), stored)
+            continue
+        for place, variable in enumerate(variables):
+            inner = adapter.unwrap(variable)
+            empty = np.zeros(tuple(variable.shape), inner.dtype.as_numpy_dtype)
+            value = collectives.broadcast(empty if stored is None else np.asarray(stored[name][place]["value"]), 0)
+            if holdings.is_here(variable):
+                inner.assign(value)
+
+
+def _restore_optimizer(optimizer: Any, stored: Stored | None) -> None:
+    own = by_key(optimizer)
+    items = [] if stored is None else stored[OPTIMIZER]
+    for place, key in enumerate(collectives.broadcast_object(state_keys([item["path"] for item in items]))):
+        value = collectives.broadcast_object(None if stored is None else np.asarray(items[place]["value"]))
+        if key in own:
+            adapter.unwrap(own[key]).assign(value)

@@ -1,39 +1,38 @@
 """The training and test steps of a model that is a pipeline: they take the place of Keras' own."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.data import split
-from tarantella.keras.pipeline import shared, trace
+from tarantella.keras.pipeline import trace
 from tarantella.keras.pipeline.cut import Cut, StageGraph
 from tarantella.keras.pipeline.divisors import program_of_masks
 from tarantella.keras.pipeline.gathering import Gathering
 from tarantella.keras.pipeline.layer_losses import loss_type
+from tarantella.keras.pipeline.replicas import Replicas
 from tarantella.keras.pipeline.step import StepRun
 from tarantella.keras.pipeline.stored import PipelineState
-from tarantella.keras.pipeline.updates import Updates
+from tarantella.keras.pipeline.updates import Updates, send_new_values
 from tarantella.keras.pipeline.view import PipelineView
+from tarantella.keras.pipeline.weights import Holdings
 from tarantella.keras.reduction import collectives
+from tarantella.keras.reproducible import options
 from tarantella.keras.reproducible.shard_state import ShardState
+from tarantella.keras.reproducible.sharded_reduction import ShardedGradients, ShardedMetrics
+from tarantella.keras.reproducible.sharded_step import ShardedStep
 from tarantella.keras.reproducible.shards import RunningSum, TreeSum
-from tarantella.keras.reproducible.step import ReproducibleHooks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
-
-    from tarantella.keras.pipeline.replicas import Replicas
-    from tarantella.keras.pipeline.weights import Holdings
-    from tarantella.keras.step.patch import Attribute
-    from tarantella.pipeline_schedule import Schedule
+from tarantella.keras.reproducible.step import tree_reducers
+from tarantella.keras.step.hooks import StepHooks
+from tarantella.keras.step.patch import Attribute
+from tarantella.pipeline_schedule import Schedule
 
 
-class PipelineHooks(ReproducibleHooks):
+class PipelineHooks(StepHooks):
     """The steps of a compiled model that is a pipeline, and what they ask for (`RankModel`).
 
     Args:
@@ -43,9 +42,12 @@ class PipelineHooks(ReproducibleHooks):
         holdings: what this rank holds.
         in_tree: whether gradients are added up in the tree of a reproducible training, which takes more memory.
         shard_optimizer: whether each variable is updated by one replica.
+        on_renewal: as `StepHooks` takes it.
     """
 
     holds_all_weights = False
+    reproducible = True  # for a number of micro-batches
+    _step: ShardedStep
 
     def __init__(
         self,
@@ -54,10 +56,17 @@ class PipelineHooks(ReproducibleHooks):
         schedule: Schedule,
         replicas: Replicas,
         holdings: Holdings,
+        *,
         in_tree: bool,
         shard_optimizer: bool,
+        on_renewal: Callable[[], None],
     ) -> None:
-        super().__init__(model, replicas.micro_batches, None, lambda grads, variables: None, replicas.division)
+        options.check_model(model, replicas.micro_batches, 1)
+        adapter.add_seed_generators(model)
+        reducers, step = tree_reducers(model), ShardedStep()
+        gradients = ShardedGradients(model, reducers, step, lambda grads, variables: None)
+        metrics = ShardedMetrics(model, reducers, step)
+        super().__init__(model, reducers, step, gradients, metrics, on_renewal=on_renewal)
         self.cut, self.schedule, self.replicas = cut, schedule, replicas
         self.stages = list(schedule.stages_of(replicas.position))
         own = {id(v) for stage in self.stages for v in cut.owned(stage)}
@@ -101,7 +110,7 @@ class PipelineHooks(ReproducibleHooks):
             finalize(self.updates.trained)
             if adapter.has_averages(adapter.optimizers_of(optimizer)[-1]):
                 self.updates.share()
-                shared.send_new_values(variables, self.cut, self.schedule, self.replicas)
+                send_new_values(variables, self.cut, self.schedule, self.replicas)
 
         hooks: list[Attribute] = [(optimizer, "finalize_variable_values", finalize_own)]
         if len(adapter.optimizers_of(optimizer)) > 1:
@@ -109,7 +118,13 @@ class PipelineHooks(ReproducibleHooks):
             hooks.append((optimizer, "check_finite", lambda grads: collectives.all_true(check(grads))))
         return hooks
 
-    def _in_shards(self, original: Callable[[Any], Any], training: bool) -> Callable[[Any], Any]:
+    def _train_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return self._stage_step(training=True)
+
+    def _test_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return self._stage_step(training=False)
+
+    def _stage_step(self, training: bool) -> Callable[[Any], Any]:
         def step(element: Any) -> Any:
             return StepRun(self, self._unpacked(element), training).run()
 
@@ -127,8 +142,11 @@ class PipelineHooks(ReproducibleHooks):
         held = {s: [*self.cut.variables(s), *(metrics if s == last else [])] for s in self.stages}
         return {s: ShardState(self._model, training, {id(v) for v in variables}) for s, variables in held.items()}
 
-    def computing(self, share: split.Share, training: bool) -> Any:
-        return self._running_shard(share, training)
+    @contextmanager
+    def computing(self, share: split.Share, training: bool) -> Iterator[None]:
+        self._step.begin_shard()
+        with context.shard(), self._running(share, training):
+            yield
 
     def _lengths(self, share: split.Share) -> AbstractContextManager[None]:
         return trace.without_lengths()

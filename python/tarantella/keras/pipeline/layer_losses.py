@@ -1,18 +1,14 @@
 """The losses that a model's layers add, and its regularizers: each stage computes its own, and the last one adds up all."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
 from tarantella.keras.pipeline.crossings import Crossing, Kind, Part
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def key_of(stage: int) -> int:

@@ -5,23 +5,16 @@ Each has a label, and an unexpected one is an error: a tensor in the place of an
 starts to receive them in that order, each into a tensor of its own, before it needs them, and waits for one when it needs it.
 """
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tarantella.keras.pipeline.crossings import Kind
+from tarantella.keras.pipeline.crossings import Crossing, Kind, Part
+from tarantella.keras.pipeline.cut import Cut
 from tarantella.keras.reduction import communicator, device_placement, ops
-from tarantella.pipeline_schedule import Task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tarantella.keras.pipeline.crossings import Crossing, Part
-    from tarantella.keras.pipeline.cut import Cut
-    from tarantella.pipeline_schedule import Schedule
+from tarantella.pipeline_schedule import Schedule, Task
 
 _numbers = itertools.count(1)  # of messages, in this process
 

@@ -1,9 +1,8 @@
 """The methods of `tnt.Model` that a pipeline, of which each rank holds some stages, has in place of the ordinary ones."""
 
-from __future__ import annotations
-
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 from tarantella import collectives, runtime
 from tarantella.errors import UnsupportedError
@@ -13,13 +12,8 @@ from tarantella.keras.data.batches import GlobalBatches, Sharing
 from tarantella.keras.drivers import on_batch
 from tarantella.keras.drivers.distributed_model import verbosity
 from tarantella.keras.drivers.own_methods import through_class
+from tarantella.keras.pipeline.pipelined_model import PipelinedModel
 from tarantella.keras.step.keras_methods import keras_method
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from contextlib import AbstractContextManager
-
-    from tarantella.keras.pipeline.pipelined_model import PipelinedModel
 
 
 class PipelineMethods:

@@ -1,22 +1,18 @@
 """The arguments of `tnt.Model` for a pipeline."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tarantella import runtime
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.adapter.front_end import LEGACY
+from tarantella.keras.drivers.distributed_model import Options
 from tarantella.keras.layers import SplitLayer
 from tarantella.keras.pipeline.cut import refuse_uncuttable
 from tarantella.pipeline_schedule import schedule as schedule_of
 from tarantella.strategy import ParallelStrategy
-
-if TYPE_CHECKING:
-    from tarantella.keras.drivers.distributed_model import Options
 
 
 class PipelineOptions(NamedTuple):

@@ -1,8 +1,7 @@
 """The Keras model inside a `tnt.Model` that is a pipeline, with its stages and what each rank holds of it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -12,22 +11,18 @@ from tarantella.keras import adapter, deferred, files
 from tarantella.keras.data import split
 from tarantella.keras.drivers.distributed_model import DistributedModel, Options, refuse_stateful_layers
 from tarantella.keras.pipeline import cut as cuts
-from tarantella.keras.pipeline import report, stages, trace
+from tarantella.keras.pipeline import stages, trace
+from tarantella.keras.pipeline.cut import Cut
 from tarantella.keras.pipeline.hooks import PipelineHooks
+from tarantella.keras.pipeline.options import PipelineArguments, PipelineOptions
 from tarantella.keras.pipeline.replicas import Replicas
+from tarantella.keras.pipeline.view import PipelineView
 from tarantella.keras.pipeline.weights import Holdings, optimizer_for
 from tarantella.keras.reduction import weights
 from tarantella.keras.reproducible import shard_state
 from tarantella.keras.sharding import trial
+from tarantella.keras.trial.trials import Trials
 from tarantella.pipeline_schedule import Schedule, schedule
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tarantella.keras.pipeline.cut import Cut
-    from tarantella.keras.pipeline.options import PipelineArguments, PipelineOptions
-    from tarantella.keras.pipeline.view import PipelineView
-    from tarantella.keras.trial.trials import Trials
 
 
 class PipelinedModel(DistributedModel):
@@ -87,9 +82,17 @@ class PipelinedModel(DistributedModel):
                 raise UnsupportedError("a pipeline and jit_compile=True cannot go together: compile with jit_compile=False")
             cut = self.cut
             assert self._holdings is not None  # they are made with the cut
-            ways = self._pipeline.reproducible, bool(self.options.shard_optimizer)
             self._early_trials = None
-            self.hooks = PipelineHooks(model, cut, self._schedule, self._replicas, self._holdings, *ways)
+            self.hooks = PipelineHooks(
+                model,
+                cut,
+                self._schedule,
+                self._replicas,
+                self._holdings,
+                in_tree=self._pipeline.reproducible,
+                shard_optimizer=bool(self.options.shard_optimizer),
+                on_renewal=self.likeness.forget_start,
+            )
         return self.hooks
 
     @property
@@ -127,7 +130,7 @@ class PipelinedModel(DistributedModel):
 
     def table(self) -> str:
         """The stages as a table. Collective if there are none yet."""
-        return report.table(self.cut, self._schedule, self._times, self._replicas)
+        return stages.table(self.cut, self._schedule, self._times, self._replicas)
 
     # ---------------------------------------------------------------------------------------------- the shared state
 
@@ -182,7 +185,7 @@ class PipelinedModel(DistributedModel):
         if validation_spec is not None:
             self.build(validation_spec, "test_step")
         self.broadcast_weights()
-        self.open_hooks().weights_synchronised = True
+        self.likeness.is_started = True
 
     def broadcast_weights(self) -> None:
         """Gives all ranks rank 0's weights and random seeds, if no rank has given up those of others yet. Collective."""

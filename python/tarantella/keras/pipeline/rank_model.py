@@ -1,22 +1,18 @@
 """A rank's part of a model that is a pipeline, as its steps know it."""
 
-from __future__ import annotations
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-from typing import TYPE_CHECKING, Any, Protocol
+import tensorflow as tf
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import tensorflow as tf
-
-    from tarantella.keras.data import split
-    from tarantella.keras.pipeline.cut import Cut, StageGraph
-    from tarantella.keras.pipeline.replicas import Replicas
-    from tarantella.keras.pipeline.updates import Updates
-    from tarantella.keras.pipeline.view import PipelineView
-    from tarantella.keras.reproducible.shard_state import ShardState
-    from tarantella.keras.reproducible.shards import TreeSum
-    from tarantella.pipeline_schedule import Schedule
+from tarantella.keras.data import split
+from tarantella.keras.pipeline.cut import Cut, StageGraph
+from tarantella.keras.pipeline.replicas import Replicas
+from tarantella.keras.pipeline.updates import Updates
+from tarantella.keras.pipeline.view import PipelineView
+from tarantella.keras.reproducible.shard_state import ShardState
+from tarantella.keras.reproducible.shards import TreeSum
+from tarantella.pipeline_schedule import Schedule
 
 
 class RankModel(Protocol):

@@ -3,10 +3,8 @@
 The ranks of a pipeline follow each other: rank ``replica * ranks + position`` has the stages of this position.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -14,9 +12,6 @@ from tarantella import runtime
 from tarantella.collectives.group import Group
 from tarantella.keras.data.split import Division
 from tarantella.keras.reduction import collectives, fused
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @dataclass(frozen=True)

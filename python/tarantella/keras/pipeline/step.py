@@ -5,32 +5,27 @@ pipeline gives the bits of a serial reproducible training with as many shards. A
 last stage has the loss and the metrics, whose states go to all ranks at the end of each step.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras import adapter, context
 from tarantella.keras.data import split
-from tarantella.keras.pipeline import clipping, messages, shared
+from tarantella.keras.pipeline import messages, updates
 from tarantella.keras.pipeline.crossings import Kind
 from tarantella.keras.pipeline.divisors import Divisors
 from tarantella.keras.pipeline.layer_losses import key_of
 from tarantella.keras.pipeline.messages import Mail
+from tarantella.keras.pipeline.rank_model import RankModel
 from tarantella.keras.reduction import collectives, gradients, ops, sparse
 from tarantella.keras.reproducible import fingerprint
 from tarantella.keras.reproducible.shard_state import read
 from tarantella.keras.reproducible.sharded_reduction import widened
 from tarantella.keras.reproducible.shards import TreeSum
 from tarantella.keras.step import batch_check
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tarantella.keras.pipeline.rank_model import RankModel
-    from tarantella.pipeline_schedule import Task
+from tarantella.pipeline_schedule import Task
 
 Shards = list[tuple[Any, split.Share]]
 
@@ -178,23 +173,25 @@ class StepRun:
     def _backward(self, task: Task) -> list[Any]:
         tape, watched, target = self._tapes.pop(task)
         variables, upstream = self._variables[task.stage], None
-        of_later = {self._cut.crossings[m.crossing].key: self._mail.take(m) for m in messages.needed_by(task, self._cut)}
+        later_gradients = {self._cut.crossings[m.crossing].key: self._mail.take(m) for m in messages.needed_by(task, self._cut)}
         if task.stage != self._last:
             values, losses = target
             values = {**values, **watched}
-            tensors = [key for key in of_later if key in values]
+            tensors = [key for key in later_gradients if key in values]
             target = [*(values[key] for key in tensors), *losses]
-            upstream = [*(of_later[key] for key in tensors), *(self._scaled(tf.ones_like(loss)) for loss in losses)]
+            upstream = [*(later_gradients[key] for key in tensors), *(self._scaled(tf.ones_like(loss)) for loss in losses)]
         found = tape.gradient(target, [*variables, *watched.values()], output_gradients=upstream)
-        own, of_received = found[: len(variables)], dict(zip(watched, found[len(variables) :], strict=True))
-        raw = {id(v): of_later.get(id(v)) if g is None else g for g, v in zip(own, variables, strict=True)}
+        own, received_gradients = found[: len(variables)], dict(zip(watched, found[len(variables) :], strict=True))
+        raw = {id(v): later_gradients.get(id(v)) if g is None else g for g, v in zip(own, variables, strict=True)}
         self._raw.update((key, gradient) for key, gradient in raw.items() if gradient is not None)
         sparse.warn_of_repeated_rows(self._hooks.model, own, "a pipeline")
-        dense = {id(v): _with_later(gradients.dense(g, v), of_later.get(id(v))) for g, v in zip(own, variables, strict=True)}
+        dense = {
+            id(v): _with_later(gradients.dense(g, v), later_gradients.get(id(v))) for g, v in zip(own, variables, strict=True)
+        }
         done: list[Any] = []
         for message in messages.sent_by(task, self._cut):
             key = self._cut.crossings[message.crossing].key
-            gradient = dense[key] if key in dense else of_received[key]
+            gradient = dense[key] if key in dense else received_gradients[key]
             gradient = tf.zeros_like(watched[key]) if gradient is None else tf.convert_to_tensor(gradient)
             done.extend([gradient, *self._mail.send(message, gradient)])
         owned = [widened(dense[id(v)]) for v in self._owned[task.stage]]
@@ -242,14 +239,14 @@ class StepRun:
         if len(adapter.optimizers_of(optimizer)) > 1:  # a LossScaleOptimizer skips a step that overflowed
             raw, scale = [self._raw.get(id(v)) for v in trained], adapter.scale_of_gradients(optimizer)
             grads = [g if g is None else gradients.in_range_of_float16(g, r, scale) for g, r in zip(grads, raw, strict=True)]
-        of_model = adapter.trainable_variables(model)
+        trained_variables = adapter.trainable_variables(model)
         fingerprint.record_gradients(model, grads, trained, self._hooks.view)
         if optimizer.global_clipnorm:
-            grads = clipping.by_global_norm(optimizer.global_clipnorm, grads, self._updates, of_model)
-        with context.applying(), clipping.already_done(optimizer):
+            grads = updates.clipped_by_global_norm(optimizer.global_clipnorm, grads, self._updates, trained_variables)
+        with context.applying(), updates.already_clipped(optimizer):
             optimizer.apply(grads, trained)
         self._updates.share()
-        shared.send_new_values(of_model, self._cut, self._hooks.schedule, self._replicas)
+        updates.send_new_values(trained_variables, self._cut, self._hooks.schedule, self._replicas)
 
     def run_to_predict(self) -> Any:
         """The model's output for the global batch, on every rank."""
@@ -257,8 +254,8 @@ class StepRun:
         with tf.control_dependencies(self._after):
             self._after = self._mail.wait_for_sends() or self._after
         with tf.control_dependencies([*self._after, *self._checked_batch()]):
-            of_replicas = [self._outputs_of(replica) for replica in range(self._replicas.count)]
-        sent = [self._in_order(parts) for parts in zip(*of_replicas, strict=True)]
+            replica_outputs = [self._outputs_of(replica) for replica in range(self._replicas.count)]
+        sent = [self._in_order(parts) for parts in zip(*replica_outputs, strict=True)]
         self._hooks.refuse_noise()
         values = {id(symbolic): tensor for symbolic, tensor in zip(self._cut.graph.outputs, sent, strict=True)}
         packed = adapter.layer_graph_outputs(self._cut.graph, values)
@@ -289,9 +286,9 @@ class StepRun:
         return tf.gather(tf.concat(parts, 0), tf.math.invert_permutation(tf.concat(places, 0)))
 
 
-def _with_later(gradient: tf.Tensor, of_later: tf.Tensor | None) -> tf.Tensor:
+def _with_later(gradient: tf.Tensor, later: tf.Tensor | None) -> tf.Tensor:
     """A gradient, with that of the later stages that use the variable, too. Both are of one micro-batch."""
-    return gradient if of_later is None else of_later + gradient
+    return gradient if later is None else later + gradient
 
 
 def _among(variables: Sequence[Any], chosen: Sequence[Any]) -> list[Any]:

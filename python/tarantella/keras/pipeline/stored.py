@@ -1,25 +1,18 @@
 """The variables of a pipeline in a checkpoint: collected as one device would have them, compared, and put back."""
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
 
 from tarantella import collectives, runtime
 from tarantella.keras import adapter
 from tarantella.keras.checkpoint import parts, state
-from tarantella.keras.pipeline import restoring
-from tarantella.keras.pipeline.weights import by_key
+from tarantella.keras.checkpoint.state import Description, Stored
+from tarantella.keras.pipeline.gathering import OPTIMIZER, Gathering, restore
+from tarantella.keras.pipeline.weights import Holdings, by_key
 from tarantella.keras.reduction.weights import state_keys
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from tarantella.keras.checkpoint.state import Description, Stored
-    from tarantella.keras.pipeline.gathering import Gathering
-    from tarantella.keras.pipeline.weights import Holdings
 
 
 class PipelineState:
@@ -42,32 +35,32 @@ class PipelineState:
         """What `parts.divided` gives: each rank has the variables that it holds, of those in several the first. Collective."""
         groups = state.groups_of(self._model)
         own = by_key(adapter.optimizer_of(self._model))
-        of_optimizer: list[parts.Held] = []
-        for key, (description, rank) in sorted(self._of_all_optimizers().items()):
-            of_optimizer.append(parts.Held(*description, rank, functools.partial(state.copy_of, own.get(key))))
+        optimizer_variables: list[parts.Held] = []
+        for key, (description, rank) in sorted(self._optimizer_variables().items()):
+            optimizer_variables.append(parts.Held(*description, rank, functools.partial(state.copy_of, own.get(key))))
         held = {
             name: [parts.Held(*state.described(v), self._holdings.owner(v), functools.partial(state.copy_of, v)) for v in group]
             for name, group in groups.items()
         }
-        return parts.divided({**held, restoring.OPTIMIZER: of_optimizer})
+        return parts.divided({**held, OPTIMIZER: optimizer_variables})
 
     def difference(self, stored: Stored | None, common_seed: bool) -> str | None:
         """How the model differs from the stored one, on the master; None if it fits. Collective."""
-        of_optimizer = self._of_all_optimizers()
+        optimizer_variables = self._optimizer_variables()
         if stored is None:
             return None
         for name, variables in state.groups_of(self._model, common_seed).items():
             described, items = [state.described(v) for v in variables], stored.get(name, [])
-            if name == restoring.OPTIMIZER:
+            if name == OPTIMIZER:
                 by_stored_key = dict(zip(state_keys([item["path"] for item in items]), items, strict=True))
                 items = [by_stored_key[key] for key in sorted(by_stored_key)]
-                described = [of_optimizer[key][0] for key in sorted(of_optimizer)]
+                described = [optimizer_variables[key][0] for key in sorted(optimizer_variables)]
             found = state.difference_of_group(name, described, items)
             if found is not None:
                 return found
         return None
 
-    def _of_all_optimizers(self) -> dict[str, tuple[Description, int]]:
+    def _optimizer_variables(self) -> dict[str, tuple[Description, int]]:
         """The variables of the ranks' optimizers, by their keys, each with the first rank that has it. Collective."""
         own = {key: state.described(v) for key, v in by_key(adapter.optimizer_of(self._model)).items()}
         found: dict[str, tuple[Description, int]] = {}
@@ -79,5 +72,5 @@ class PipelineState:
         return found
 
     def restore(self, stored: Stored | None, common_seed: bool) -> None:
-        """See `restoring.restore`."""
-        restoring.restore(self._model, self._holdings, stored, common_seed)
+        """See `gathering.restore`."""
+        restore(self._model, self._holdings, stored, common_seed)

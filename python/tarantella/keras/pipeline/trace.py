@@ -1,9 +1,9 @@
 """What a batch makes of a model's graph of layers: tensors, masks and added losses, found without computing anything."""
 
-from __future__ import annotations
-
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -11,12 +11,8 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.adapter.common.building import any_batch_size
 from tarantella.keras.lengths import agreement
-from tarantella.keras.step.patch import Patch
+from tarantella.keras.step.patch import Attribute, patched
 from tarantella.keras.xla import operations
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
 
 
 class Traced(NamedTuple):
@@ -64,13 +60,8 @@ def trace(model: Any, x_spec: Any) -> Trace:
     added: dict[bool, list[int]] = {}
     for training in (True, False):
         recorder = _Recorder(model, found)
-        patch = Patch([(recorder.graph, adapter.layer_graph_runner(), recorder.run)])
-        patch.apply()
-        try:
-            with without_lengths():
-                graph = _graph_of(functools.partial(model, training=training), x_spec)
-        finally:
-            patch.revert()
+        with patched(recorder.attributes), without_lengths():
+            graph = _graph_of(functools.partial(model, training=training), x_spec)
         refuse_noise(model, graph)
         _refuse_foreign_state(model, graph)
         added[training] = recorder.places_of_losses()
@@ -92,6 +83,10 @@ class _Recorder:
         self.graph = adapter.layer_graph(model)
         self._model, self._found, self._is_first = model, found, not found
         self._losses: list[list[int]] = []  # for each layer, the places of the calls that added its losses
+
+    def attributes(self) -> list[Attribute]:
+        """The graph runs by the recorder."""
+        return [(self.graph, adapter.layer_graph_runner(), self.run)]
 
     def run(self, inputs: Any, operation_fn: Any = lambda operation: operation, call_fn: Any = None) -> Any:
         values = dict(zip(map(id, self.graph.inputs), adapter.keras.tree.flatten(inputs), strict=True))

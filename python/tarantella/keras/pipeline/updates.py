@@ -4,22 +4,21 @@ Replicas of a pipeline have the same weights. With `shard_optimizer` each variab
 has its state in the optimizer and sends the new weight to the ranks with the same stages.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.collectives.group import Group
-from tarantella.keras.reduction import rows
-from tarantella.keras.sharding.ownership import owners_of
-from tarantella.keras.sharding.weights import WeightGather, bytes_of, elements_of
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tarantella.keras.pipeline.replicas import Replicas
+from tarantella.keras import adapter
+from tarantella.keras.pipeline.crossings import Kind
+from tarantella.keras.pipeline.cut import Cut
+from tarantella.keras.pipeline.replicas import Replicas
+from tarantella.keras.reduction import collectives, rows
+from tarantella.keras.sharding.weights import WeightGather, bytes_of, elements_of, owners_of
+from tarantella.pipeline_schedule import Schedule
 
 
 class Updates:
@@ -99,3 +98,65 @@ def _row(tensors: Sequence[tf.Tensor], length: int, dtype: tf.DType) -> tf.Tenso
     """The elements of the tensors, with zeros at the end."""
     flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0) if tensors else tf.zeros([0], dtype)
     return tf.pad(flat, [[0, length - tf.size(flat)]])
+
+
+# --------------------------------------------------------------------------------------------------------------------- clipping
+
+# `global_clipnorm` of an optimizer: the norm of all stages' gradients, of which each rank has its own.
+
+
+def clipped_by_global_norm(norm: float, grads: Sequence[Any], updates: Updates, trained_variables: Sequence[Any]) -> list[Any]:
+    """This rank's gradients, scaled so that the norm of all stages' gradients is at most `norm`.
+
+    Collective on the ranks that together update each variable once.
+
+    The squares are added up as Keras does it on one device: for each variable alone, then in the order of the model, without
+    the variables that have no gradient. So the bits are the same.
+
+    Args:
+        grads: of the variables that this rank updates; None where there is none.
+        trained_variables: all of them, of all stages.
+    """
+    ops = adapter.keras.ops
+    own = {id(v): g for v, g in zip(updates.trained, grads, strict=True) if g is not None and updates.owns(v)}
+    zero = tf.constant(0.0, tf.float64)
+    squares = [tf.cast(ops.sum(ops.square(own[id(v)])), tf.float64) if id(v) in own else zero for v in trained_variables]
+    has_gradient = [tf.constant(float(id(v) in own), tf.float64) for v in trained_variables]
+    table = collectives.all_reduce(tf.stack([tf.stack(squares), tf.stack(has_gradient)]), "sum", updates.group_of_norm)
+    dtype = adapter.keras.backend.result_type(*[adapter.dtype_of(v) for v in trained_variables])
+    found = ops.sqrt(ops.sum(tf.cast(tf.boolean_mask(table[0], table[1] > 0), dtype)))
+    scale = norm * ops.minimum(1.0 / found, 1.0 / norm) + (found - found)  # NaN if the norm is not finite, as in Keras
+    return [None if g is None else g * tf.cast(scale, g.dtype) for g in grads]
+
+
+@contextmanager
+def already_clipped(optimizer: Any) -> Iterator[None]:
+    """The optimizer does not clip by a global norm in this context."""
+    kept, optimizer.global_clipnorm = optimizer.global_clipnorm, None
+    try:
+        yield
+    finally:
+        optimizer.global_clipnorm = kept
+
+
+# -------------------------------------------------------------------------------------------------- variables of several stages
+
+# The first of the stages that use a trained variable, such as an embedding that also makes the output, updates it from the sum
+# of all gradients, and the others get its new value.
+
+
+def send_new_values(variables: Sequence[Any], cut: Cut, schedule: Schedule, replicas: Replicas) -> None:
+    """Gives the ranks that share a variable its value from the rank that has updated it. Collective on these ranks.
+
+    Args:
+        variables: of the model.
+    """
+    by_id = {id(v): v for v in variables}
+    for crossing in cut.crossings_of_kind(Kind.VARIABLE):
+        positions = list(dict.fromkeys(schedule.rank_of(stage) for stage in crossing.stages))  # that of the owner first
+        if len(positions) == 1 or replicas.position not in positions:
+            continue
+        inner = adapter.unwrap(by_id[crossing.key])
+        group = Group(sorted(replicas.first_rank + position for position in positions))
+        root = sorted(positions).index(positions[0])
+        inner.assign(collectives.broadcast(tf.identity(inner.read_value()), root, group))

@@ -1,20 +1,14 @@
 """Hashes of a pipeline's variables, for `tarantella verify`: ranks hash what they hold, and exchange the hashes."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from tarantella import collectives, runtime
 from tarantella.keras import adapter
-from tarantella.keras.pipeline.weights import by_key
-from tarantella.keras.reproducible.fingerprint_view import View
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tarantella.keras.pipeline.weights import Holdings
+from tarantella.keras.pipeline.weights import Holdings, by_key
+from tarantella.keras.reproducible.fingerprint import View
 
 
 class PipelineView(View):
@@ -33,9 +27,9 @@ class PipelineView(View):
     def together(self, values: Sequence[int | None]) -> list[int | None]:
         """The hash of the first rank that has one, for each."""
         own = np.array([[value is not None, value or 0] for value in values], np.int64).reshape(-1, 2)
-        of_ranks = collectives.all_gather(own)
-        first = of_ranks[:, :, 0].argmax(axis=0)
-        chosen = of_ranks[first, np.arange(len(values))].tolist()
+        gathered = collectives.all_gather(own)
+        first = gathered[:, :, 0].argmax(axis=0)
+        chosen = gathered[first, np.arange(len(values))].tolist()
         return [value if is_there else None for is_there, value in chosen]
 
     def state(self, model: Any) -> list[tuple[str, Any]]:

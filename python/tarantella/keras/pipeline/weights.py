@@ -1,23 +1,18 @@
 """The variables of a pipeline: each rank holds those of its stages, and all of them come together for a file."""
 
-from __future__ import annotations
-
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tarantella import collectives, runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, deferred
 from tarantella.keras.reduction import weights
 from tarantella.keras.reproducible import shard_state
-from tarantella.keras.step.patch import Patch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
+from tarantella.keras.step.patch import patched
 
 
 class Holdings:
@@ -35,15 +30,15 @@ class Holdings:
             for variable in variables:
                 self._owners.setdefault(id(variable), rank)
         self._variables = list({id(v): v for _, variables in by_rank for v in variables}.values())
-        self._here = {id(v) for rank, variables in by_rank if rank == position for v in variables}
+        self._held_ids = {id(v) for rank, variables in by_rank if rank == position for v in variables}
         self.is_released = False
 
     def is_here(self, variable: Any) -> bool:
         """Whether this rank has the value of a variable. One that is in no stage is on all."""
-        return not self.is_released or id(variable) in self._here or id(variable) not in self._owners
+        return not self.is_released or id(variable) in self._held_ids or id(variable) not in self._owners
 
     def _variables_elsewhere(self) -> list[Any]:
-        return [v for v in self._variables if id(v) not in self._here]
+        return [v for v in self._variables if id(v) not in self._held_ids]
 
     def fill_deferred(self, model: Any) -> None:
         """Gives this rank's deferred weights, if there are any, the first values that they have on rank 0. Collective.
@@ -57,7 +52,7 @@ class Holdings:
         deferred.agree(self._variables)
         whole = [v for v in self._variables if not deferred.is_deferred(v)]
         weights.broadcast([*whole, *shard_state.random_states(model)])
-        deferred.fill(v for v in self._variables if id(v) in self._here)
+        deferred.fill(v for v in self._variables if id(v) in self._held_ids)
         self.release()
         deferred.fill(v for v in adapter.weights(model) if self.is_here(v))  # those of no stage
 
@@ -67,15 +62,9 @@ class Holdings:
             adapter.release(variable)
         self.is_released = True
 
-    @contextmanager
-    def assigning_own(self) -> Iterator[None]:
-        """In this context variables that other ranks hold take no values."""
-        patch = Patch([(v, "assign", _ignore) for v in self._variables_elsewhere()])
-        patch.apply()
-        try:
-            yield
-        finally:
-            patch.revert()
+    def assigning_own(self) -> AbstractContextManager[None]:
+        """The context in which variables that other ranks hold take no values."""
+        return patched(lambda: [(v, "assign", _ignore) for v in self._variables_elsewhere()])
 
     def value(self, variable: Any) -> NDArray[Any]:
         """The value of a variable, from its owner. Collective."""
@@ -96,7 +85,7 @@ class Holdings:
             return
         for variable in self._variables:
             value = self.value(variable)
-            if here and id(variable) not in self._here:
+            if here and id(variable) not in self._held_ids:
                 adapter.refill(variable, value)
         try:
             yield

@@ -5,12 +5,11 @@ traced step of its own. The thresholds alternate step by step, so that a disturb
 one with the shortest median step is kept.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +17,7 @@ from tarantella import collectives, runtime, settings
 from tarantella.errors import MismatchError
 from tarantella.keras import adapter
 from tarantella.keras.reduction import autotune_cache, gradients
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tarantella.keras.reduction.registry import ReducerRegistry
+from tarantella.keras.reduction.registry import ReducerRegistry
 
 ROUNDS = 7  # measured trials of each threshold
 FACTORS = (1.0, 1 / 4, 4.0, math.inf)  # the thresholds tried, as multiples of the default; the default is traced already
@@ -116,20 +111,20 @@ class Autotune(adapter.Callback):
         if collectives.all_reduce(len(random), op="max") > 0:
             self._end("the step draws random numbers by %s, and would draw others if it were traced again", ", ".join(random))
             return
-        self._thresholds, plans = [None], [self._reducers.buckets()]
+        self._thresholds, plans = [None], [self._buckets()]
         if not plans[0]:
             self._end("no gradient lies in a bucket")
             return
-        default = float(self._reducers.bytes_of_threshold())
+        default = self._default_bytes()
         for threshold in (default * factor for factor in FACTORS[1:]):
             threshold = math.floor(threshold) if math.isfinite(threshold) else threshold
             runtime.logger.info("autotune: the plan with fusion threshold %s:", format_threshold(threshold))
             self._reducers.add_plan(threshold)
-            if self._reducers.buckets(threshold) in plans:
+            if self._buckets(threshold) in plans:
                 self._reducers.drop_plan(threshold)
             else:
                 self._thresholds.append(threshold)
-                plans.append(self._reducers.buckets(threshold))
+                plans.append(self._buckets(threshold))
         if len(self._thresholds) == 1:
             self._end("every fusion threshold gives the same plan")
             return
@@ -137,6 +132,14 @@ class Autotune(adapter.Callback):
         self._seconds = [[] for _ in self._thresholds]
         self._functions = {0: self.model.train_function}
         self._use(self._trials[0][0])
+
+    def _buckets(self, threshold: float | None = None) -> list[list[list[int]]]:
+        """The positions of the gradients in each bucket, for each reducer of this threshold."""
+        return [reducer.buckets for reducer in self._reducers.reducers_of_plan(threshold)]
+
+    def _default_bytes(self) -> float:
+        """The threshold that was in use before, also where the library has chosen it."""
+        return float(max(reducer.fusion_threshold for reducer in self._reducers.reducers_of_plan()))
 
     def _end(self, why: str, *args: Any) -> None:
         runtime.logger.info(f"autotune: nothing was tried: {why}", *args)
@@ -152,7 +155,7 @@ class Autotune(adapter.Callback):
     def _choose(self, medians: list[float]) -> None:
         seconds = collectives.all_reduce(np.array(medians), op="max")
         chosen = best(seconds)
-        bytes_of = [float(self._reducers.bytes_of_threshold(t)) if t is None else t for t in self._thresholds]
+        bytes_of = [self._default_bytes() if t is None else t for t in self._thresholds]
         step_ms = {format_threshold(b): round(float(s) * 1e3, 3) for b, s in zip(bytes_of, seconds, strict=True)}
         self._use(chosen)
         for candidate, threshold in enumerate(self._thresholds):

@@ -1,23 +1,18 @@
 """A file on this host that keeps the best fusion threshold of each model for its next run."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
 import math
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from tarantella import runtime
 from tarantella.environment import host_cache_file
 from tarantella.keras import files
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tarantella.keras.reduction.reducer import Spec
+from tarantella.keras.reduction.reducer import Spec
 
 SCHEMA = 1
 _KINDS: dict[str, Any] = {"model": str, "ranks": int, "ranks_per_node": int, "transport": str, "fusion_threshold": (int, str)}

@@ -1,21 +1,16 @@
 """A user's function that sees each bucket of gradients after it is packed and before it is sent."""
 
-from __future__ import annotations
-
 import traceback
 import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from tarantella._native import Dtype
+from tarantella._native import Dtype
 
 _REASON_BYTES = 255  # what tnt_packed_bucket_t has room for
 

@@ -1,21 +1,16 @@
 """Collectives on tensors and variables of TensorFlow and Keras, in graphs and eagerly."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.collectives import wire
+from tarantella.collectives.group import Group
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.reduction import communicator, device_placement, graph_order, ops, weights
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tarantella.collectives.group import Group
 
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]

@@ -1,15 +1,8 @@
 """The communicators of blocking TensorFlow ops. Their collectives run inside graphs and never mix with others."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from tarantella import runtime
+from tarantella import _native, runtime
+from tarantella.collectives.group import Group
 from tarantella.keras.reduction import ops
-
-if TYPE_CHECKING:
-    from tarantella import _native
-    from tarantella.collectives.group import Group
 
 _attached: dict[str | Group, tuple[_native.Communicator, int]] = {}  # by purpose, or group: the communicator and its id
 
@@ -19,7 +12,7 @@ def attachment(group: Group | None = None) -> int:
 
     Collective on the group when it is asked for the first time. Raises InvalidArgumentError if this rank is no member.
     """
-    return attachment_for("graphs") if group is None or group.is_world else _of_group(group)
+    return attachment_for("graphs") if group is None or group.is_world else _group_attachment(group)
 
 
 def attachment_for(purpose: str) -> int:
@@ -32,7 +25,7 @@ def attachment_for(purpose: str) -> int:
     return _attached[purpose][1]
 
 
-def _of_group(group: Group) -> int:
+def _group_attachment(group: Group) -> int:
     if group not in _attached:
         communicator = group.communicator("tensors")
         _attached[group] = communicator, ops.attach_communicator(communicator.address)

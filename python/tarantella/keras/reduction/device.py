@@ -1,7 +1,5 @@
 """The device on which gradients are reduced: the GPU that makes them, if every rank can."""
 
-from __future__ import annotations
-
 import functools
 
 from tarantella import _native, collectives, runtime

@@ -1,7 +1,5 @@
 """The device on which a reducer's ops run: where its tensors lie, whatever TensorFlow would choose."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, nullcontext
 
 import tensorflow as tf

@@ -1,13 +1,9 @@
 """Tensors that travel together in one collective."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 BUCKET_BYTES = 8 << 20
 """Tensors of this many bytes travel together: the first ones while later ones are still being computed or used."""

@@ -6,8 +6,6 @@ compiled against the headers of the one in use, with the compiler of this machin
 CUDA runtime.
 """
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import hashlib
@@ -39,7 +37,7 @@ def load() -> ctypes.CDLL:
     Raises:
         UnsupportedError: it can be neither found nor compiled; the text says why, and what to do.
     """
-    if (here := _of_the_wheel()) is not None:
+    if (here := _wheel_library()) is not None:
         return here
     file = compiled()
     try:
@@ -54,7 +52,7 @@ def load() -> ctypes.CDLL:
     return loaded
 
 
-def _of_the_wheel() -> ctypes.CDLL | None:
+def _wheel_library() -> ctypes.CDLL | None:
     """None if the wheel has none for the headers of this TensorFlow."""
     try:
         file = PREBUILT / prebuilt.name(Path(tf.sysconfig.get_include()), SOURCE)

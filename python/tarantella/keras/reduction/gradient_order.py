@@ -1,17 +1,13 @@
 """The order in which backward makes the gradients, read from the graph of a step while it is traced, before it ever runs."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tarantella import collectives
 from tarantella.keras import context
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def reverse_order(n: int) -> list[int]:

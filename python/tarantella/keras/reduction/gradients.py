@@ -1,33 +1,15 @@
-"""The sum of all ranks' gradients: dense ones in buckets, sparse ones by rows if that moves fewer bytes."""
+"""Gradients as they are before and after the sum over ranks: their shapes, weights, ranges, and places in structures."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tarantella.keras import adapter
-from tarantella.keras.reduction import sparse
-from tarantella.keras.reduction.reducer import Reducer, Spec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from tarantella.keras.reduction.reducer import Spec
 
 _LARGEST_FLOAT16 = 65520.0  # what is not below this is rounded to infinity
-
-
-class Reducers(Protocol):
-    """The reducers of a model or of a training loop. Each is made, collectively, when it is asked for the first time."""
-
-    def gradient_reducer(self, variables: Sequence[Any], grads: Sequence[Any], owners: Sequence[int] = ()) -> Reducer:
-        """The reducer of these variables' gradients; its plan follows the order in which the first graph makes them."""
-
-    def sparse_reducer(self, variables: Sequence[Any], keeps_rows: bool = False) -> sparse.SparseReducer:
-        """The reducer of these variables' gradients, which are sparse."""
-
-    def before_step(self, reducer: Reducer | sparse.SparseReducer, variables: Sequence[Any], grads: Sequence[Any]) -> None:
-        """Called before each step of one of them is added to a graph, or made eagerly."""
 
 
 def specs(variables: Sequence[Any], label: Callable[[Any], str] = adapter.path) -> list[Spec]:
@@ -70,41 +52,6 @@ def _was_float16(gradient: tf.Tensor) -> bool:
     return bool(operation.type == "Cast" and operation.inputs[0].dtype == tf.float16)
 
 
-def reduce(
-    grads: Sequence[Any],
-    variables: Sequence[Any],
-    weight: Any,
-    reducers: Reducers,
-    owners: Sequence[int] = (),
-    keeps_rows: bool = False,
-) -> list[Any]:
-    """The sum over ranks of ``weight * gradient``. A variable without a gradient keeps none.
-
-    Args:
-        owners: for each variable, the rank that needs the sum; the results of dense gradients on the other ranks are undefined.
-        keeps_rows: the rows of sparse gradients of all ranks are not added up, but follow one another.
-    """
-    pairs = list(zip(grads, variables, strict=True))
-    by_rows = [i for i, pair in enumerate(pairs) if sparse.is_reduced_by_rows(*pair, keeps_rows)]
-    whole = [i for i in range(len(variables)) if i not in by_rows]
-    result: list[Any] = [None] * len(variables)
-    if whole:
-        needed_by = [owners[i] for i in whole] if owners else ()
-        own, of_whole = [grads[i] for i in whole], [variables[i] for i in whole]
-        reducer = reducers.gradient_reducer(of_whole, own, needed_by)
-        reducers.before_step(reducer, of_whole, own)
-        reduced = reducer.reduce([dense(grads[i], variables[i]) for i in whole], weight)
-        for i, tensor in zip(whole, reduced, strict=True):
-            result[i] = None if grads[i] is None else tensor
-    if by_rows:
-        tables = [variables[i] for i in by_rows]
-        by_row_reducer = reducers.sparse_reducer(tables, keeps_rows)
-        reducers.before_step(by_row_reducer, tables, [grads[i] for i in by_rows])
-        for place, i in enumerate(by_rows):
-            result[i] = by_row_reducer.reduce(place, grads[i], weight)
-    return result
-
-
 def flatten_up_to(sources: Any, grads: Any) -> list[Any]:
     """The gradients, each whole, in the order of the sources: `tf.nest.flatten` would take an IndexedSlices apart."""
     if not tf.nest.is_nested(sources):
@@ -117,8 +64,8 @@ def flatten_up_to(sources: Any, grads: Any) -> list[Any]:
             for key in place:
                 walk(place[key], grad[key])
         elif isinstance(place, (list, tuple)):
-            for one, of_one in zip(place, grad, strict=True):
-                walk(one, of_one)
+            for one, member in zip(place, grad, strict=True):
+                walk(one, member)
         else:
             found[place] = grad
 

@@ -4,17 +4,12 @@ TensorFlow orders operations by their data alone. An op that waits for other ran
 may be only one. So each op that waits is added after all that were added before it.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from tarantella.keras import context
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _LAST, _USED = "_tnt_last_collective", "_tnt_used_reducers"  # attributes of a graph: they go when it goes
 

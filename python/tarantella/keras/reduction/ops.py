@@ -1,22 +1,17 @@
-"""Our TensorFlow ops: loading them, the attachments by which they find reducers, and calling them in graphs or eagerly."""
-
-from __future__ import annotations
+"""Our TensorFlow ops: loading them, the attachments by which they find reducers, their errors, and sums in a tree."""
 
 import ctypes
 import functools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.errors import UnsupportedError, from_message
 from tarantella.installation import REMEDY
-from tarantella.keras.adapter.tensorflow import run_independently
 from tarantella.keras.reduction import device_placement
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 
 @functools.cache
@@ -98,53 +93,6 @@ def translated_errors(cause: Callable[[], BaseException | None] = lambda: None) 
         raise translated from cause()
 
 
-class Attached(Protocol):
-    """The properties of a reducer that the ops need."""
-
-    attachment: int
-    device: int
-    buckets: list[list[int]]
-
-
-def reduce(
-    reducer: Attached,
-    tensors: Sequence[tf.Tensor],
-    scale: tf.Tensor,
-    after: Sequence[tf.Tensor] = (),
-    begin_after: Sequence[tf.Tensor] = (),
-) -> list[tf.Tensor]:
-    """The sum over ranks of ``scale * tensor`` for each tensor of the reducer's plan, in the plan's order.
-
-    Each bucket starts as soon as its own tensors exist, while others are still being computed. Every Finish depends on all
-    Starts, so that a Finish which blocks one of few executor threads cannot keep a Start from running.
-
-    Args:
-        after: outputs of another reducer in the same step, which every Finish waits for. Else two ranks with one free thread
-            each could block it in Finishes of different reducers, and wait for each other's Starts for ever.
-        begin_after: outputs of this reducer's earlier step in the same graph, which every Start waits for.
-    """
-    result: list[tf.Tensor] = [None] * len(tensors)
-    started = []
-    for bucket, members in enumerate(reducer.buckets):
-        gradients = [tf.convert_to_tensor(tensors[i]) for i in members]
-        with tf.control_dependencies(begin_after), device_placement.device_of_ops(reducer.device):
-            outputs = library().tnt_start(
-                scale=scale, gradients=gradients, reducer=reducer.attachment, bucket=bucket, tensors=members
-            )
-        run_independently(outputs)  # inputs are all the order needed: else bucket 1 would start after bucket 0
-        started.append(outputs)
-    in_graph = not tf.executing_eagerly()
-    before = [tensors[0] for tensors in started] + [t for t in after if t.graph is started[0][0].graph] if in_graph else []
-    with tf.control_dependencies([tensor.op for tensor in before]):
-        for bucket, members in enumerate(reducer.buckets):
-            with device_placement.device_of_ops(reducer.device):
-                finished = library().tnt_finish(started=started[bucket], reducer=reducer.attachment, bucket=bucket)
-            run_independently(finished)
-            for position, tensor in zip(members, finished, strict=True):
-                result[position] = tensor
-    return result
-
-
 def tree_add(lists: Sequence[Sequence[tf.Tensor]], weights: Sequence[float | tf.Tensor]) -> list[tf.Tensor]:
     """The sum of ``weight * tensor`` over the lists, for each place in them, in a tree that adds neighbours first.
 
@@ -180,5 +128,5 @@ def tree_add(lists: Sequence[Sequence[tf.Tensor]], weights: Sequence[float | tf.
         return []
     others = [tensor for tensors in lists[1:] for tensor in tensors]
     with device_placement.on_host():
-        of_lists = tf.stack([tf.cast(weight, tf.float64) for weight in weights])
-        return list(library().tnt_tree_add(first=lists[0], others=others, weights=of_lists))
+        list_weights = tf.stack([tf.cast(weight, tf.float64) for weight in weights])
+        return list(library().tnt_tree_add(first=lists[0], others=others, weights=list_weights))

@@ -1,7 +1,5 @@
 """`tnt.plan`: the buckets in which gradients travel."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tarantella import runtime
@@ -34,10 +32,10 @@ def plan(model: Any) -> Plan:
         bucket 0: 524.0 KiB, 6 tensors, dense_64/bias …
         bucket 1: 2.0 MiB, 16 tensors, dense_61/bias …
     """
-    of_model = getattr(type(model), "_tnt_plan", None)
-    if of_model is None:
+    plan_method = getattr(type(model), "_tnt_plan", None)
+    if plan_method is None:
         raise TypeError(f"tnt.plan needs what tnt.Model returned, not {type(model).__name__}")
-    found: Plan = of_model(model)
+    found: Plan = plan_method(model)
     if runtime.is_master_rank():
         print(found)
     return found

@@ -3,8 +3,6 @@
 Needs neither TensorFlow nor the rest of the package.
 """
 
-from __future__ import annotations
-
 import hashlib
 import platform
 from pathlib import Path

@@ -1,22 +1,19 @@
 """The library's reducer as TensorFlow code sees it: it sums one list of tensors over ranks, in graphs and eagerly."""
 
-from __future__ import annotations
-
 import weakref
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella import _native, runtime
 from tarantella.keras import adapter
+from tarantella.keras.adapter.tensorflow import run_independently
 from tarantella.keras.reduction import device, device_placement, graph_order, ops
 from tarantella.keras.reduction.bucket_hook import BucketHook, PackedBucket
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-_live: weakref.WeakSet[Reducer] = weakref.WeakSet()
+_open_reducers: "weakref.WeakSet[Reducer]" = weakref.WeakSet()
 
 
 WIRE_OWN = _native.WIRE_OWN
@@ -96,16 +93,39 @@ class Reducer:
         self.buckets: list[list[int]] = self._native.buckets
         self.descriptions: list[str] = self._native.descriptions
         self.attachment = ops.attach(self._native.address, self.device != device_placement.HOST)
-        _live.add(self)
+        _open_reducers.add(self)
 
     def reduce(self, tensors: Sequence[Any], scale: Any = 1.0) -> list[tf.Tensor]:
-        """The sum over ranks of ``scale * tensor``, for the tensors of the specs in their order; graph or eager."""
+        """The sum over ranks of ``scale * tensor``, for the tensors of the specs in their order; graph or eager.
+
+        Each bucket starts as soon as its own tensors exist, while others are still being computed. In a graph every Start waits
+        for the end of this reducer's earlier step. Every Finish depends on all Starts, so that a Finish which blocks one of few
+        executor threads cannot keep a Start from running; and on the last collective before, else two ranks with one free
+        thread each could block it in Finishes of different reducers, and wait for each other's Starts for ever.
+        """
         if not tensors:
             return []
-        begin_after = graph_order.outputs_before(self.attachment)
+        begin_after, before = graph_order.outputs_before(self.attachment), graph_order.last_outputs()
         with device_placement.on_host():  # where it is read
             scale = tf.cast(scale, tf.float64)
-        reduced = ops.reduce(self, tensors, scale, graph_order.last_outputs(), begin_after)
+        started = []
+        for bucket, members in enumerate(self.buckets):
+            own = [tf.convert_to_tensor(tensors[i]) for i in members]
+            with tf.control_dependencies(begin_after), device_placement.device_of_ops(self.device):
+                outputs = ops.library().tnt_start(
+                    scale=scale, gradients=own, reducer=self.attachment, bucket=bucket, tensors=members
+                )
+            run_independently(outputs)  # inputs are all the order needed: else bucket 1 would start after bucket 0
+            started.append(outputs)
+        starts = [] if tf.executing_eagerly() else [outputs[0] for outputs in started]
+        reduced: list[tf.Tensor] = [None] * len(tensors)
+        with tf.control_dependencies([tensor.op for tensor in (*starts, *_in_graph_of(starts, before))]):
+            for bucket, members in enumerate(self.buckets):
+                with device_placement.device_of_ops(self.device):
+                    finished = ops.library().tnt_finish(started=started[bucket], reducer=self.attachment, bucket=bucket)
+                run_independently(finished)
+                for position, tensor in zip(members, finished, strict=True):
+                    reduced[position] = tensor
         graph_order.record(reduced)
         return reduced
 
@@ -127,13 +147,17 @@ class Reducer:
 
     def close(self) -> None:
         """Stops the reducer; a graph that still uses it fails with an error that says so."""
-        if self in _live:
-            _live.discard(self)
+        if self in _open_reducers:
+            _open_reducers.discard(self)
             self._native.close()
             ops.detach(self.attachment)
 
     def __del__(self) -> None:
         self.close()
+
+
+def _in_graph_of(starts: Sequence[tf.Tensor], outputs: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    return [output for output in outputs if starts and output.graph is starts[0].graph]
 
 
 def _different(names: Iterable[str]) -> list[str]:
@@ -154,7 +178,7 @@ def check_all() -> None:
     CUDA reports no error of a collective that was aborted: the work ends, and the optimizer uses the buffer as it
     is. Waits for the GPU, if there are reducers of its memory.
     """
-    on_gpu = [reducer for reducer in _live if reducer.device != device_placement.HOST]
+    on_gpu = [reducer for reducer in _open_reducers if reducer.device != device_placement.HOST]
     if on_gpu:
         tf.test.experimental.sync_devices()
     for reducer in on_gpu:
@@ -163,7 +187,7 @@ def check_all() -> None:
 
 def close_all(reducers: Iterable[Reducer] | None = None) -> None:
     """Closes the reducers, or all there are."""
-    for reducer in list(_live if reducers is None else reducers):
+    for reducer in list(_open_reducers if reducers is None else reducers):
         reducer.close()
 
 

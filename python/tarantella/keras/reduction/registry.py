@@ -5,33 +5,26 @@ differ. The first traced step replaces it if backward makes the gradients in ano
 other fusion thresholds and drops all but the best.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, cast
 
 from tarantella import runtime, settings
 from tarantella.keras import adapter
-from tarantella.keras.reduction import gradient_order, gradients, statistics
+from tarantella.keras.reduction import gradient_order, gradients, sparse, statistics
+from tarantella.keras.reduction.bucket_hook import PackedBucket
 from tarantella.keras.reduction.reducer import WIRE_DEFAULT, Reducer, Spec
 from tarantella.keras.reduction.sparse import SparseReducer
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tarantella.keras.reduction.bucket_hook import PackedBucket
-
 
 class ReducerKey(NamedTuple):
-    """The key of a reducer."""
-
     name: str
     variables: tuple[int, ...]  # the ids of the objects whose tensors are reduced
     fusion_threshold: float | None = None  # of gradients; None: the default of the environment
     owners: tuple[int, ...] = ()  # of gradients: the rank that needs the sum of each; empty: all ranks do
 
 
-def _key(name: str, variables: Sequence[Any], *of_gradients: Any) -> ReducerKey:
-    return ReducerKey(name, tuple(id(variable) for variable in variables), *of_gradients)
+def _key(name: str, variables: Sequence[Any], *gradient_options: Any) -> ReducerKey:
+    return ReducerKey(name, tuple(id(variable) for variable in variables), *gradient_options)
 
 
 class ReducerRegistry:
@@ -83,7 +76,7 @@ class ReducerRegistry:
     def _before_making(self, variables: Sequence[Any]) -> None:
         """Called before a reducer of these variables' gradients is made, which is collective."""
 
-    def before_step(self, reducer: Reducer | SparseReducer, variables: Sequence[Any], grads: Sequence[Any]) -> None:
+    def _before_step(self, reducer: Reducer | SparseReducer, variables: Sequence[Any], grads: Sequence[Any]) -> None:
         """Called before each step of a reducer of gradients is added to a graph, or made eagerly."""
 
     def label(self, variable: Any) -> str:
@@ -103,6 +96,42 @@ class ReducerRegistry:
         self._reducers.clear()
 
     # ----------------------------------------------------------------------------------------------- gradients
+
+    def sum_gradients(
+        self,
+        grads: Sequence[Any],
+        variables: Sequence[Any],
+        weight: Any,
+        *,
+        owners: Sequence[int] = (),
+        keeps_rows: bool = False,
+    ) -> list[Any]:
+        """The sum over ranks of ``weight * gradient``: dense ones in buckets, sparse ones by rows if that moves fewer bytes.
+
+        A variable without a gradient keeps none.
+
+        Args:
+            owners: for each variable, the rank that needs the sum; the results of dense ones on the other ranks are undefined.
+            keeps_rows: the rows of sparse gradients of all ranks are not added up, but follow one another.
+        """
+        pairs = list(zip(grads, variables, strict=True))
+        by_rows = [i for i, pair in enumerate(pairs) if sparse.is_reduced_by_rows(*pair, keeps_rows)]
+        whole = [i for i in range(len(variables)) if i not in by_rows]
+        result: list[Any] = [None] * len(variables)
+        if whole:
+            own, whole_variables = [grads[i] for i in whole], [variables[i] for i in whole]
+            reducer = self.gradient_reducer(whole_variables, own, [owners[i] for i in whole] if owners else ())
+            self._before_step(reducer, whole_variables, own)
+            reduced = reducer.reduce([gradients.dense(grads[i], variables[i]) for i in whole], weight)
+            for i, tensor in zip(whole, reduced, strict=True):
+                result[i] = None if grads[i] is None else tensor
+        if by_rows:
+            tables = [variables[i] for i in by_rows]
+            by_row_reducer = self.sparse_reducer(tables, keeps_rows)
+            self._before_step(by_row_reducer, tables, [grads[i] for i in by_rows])
+            for place, i in enumerate(by_rows):
+                result[i] = by_row_reducer.reduce(place, grads[i], weight)
+        return result
 
     def prepare(self, variables: Sequence[Any], owners: Sequence[int] = ()) -> None:
         """Makes a provisional reducer of gradients if there is none: ranks whose models differ are found here. Collective."""
@@ -164,18 +193,18 @@ class ReducerRegistry:
 
     def add_plan(self, threshold: float) -> None:
         """Makes reducers like those of the gradients, with another threshold. Collective."""
-        for key, reducer, variables in self._of_threshold(None):
+        for key, reducer, variables in self._gradient_reducers(None):
             self._gradient_reducer(key._replace(fusion_threshold=threshold), variables, reducer.gradient_order)
 
     def drop_plan(self, threshold: float | None) -> None:
         """Closes the reducers of a threshold; their statistics still count."""
-        for key, reducer, _ in self._of_threshold(threshold):
+        for key, reducer, _ in self._gradient_reducers(threshold):
             for name, value in reducer.stats().items():
                 self._stats_of_dropped[name] += value
             reducer.close()
             del self._reducers[key]
 
-    def _of_threshold(self, threshold: float | None) -> list[tuple[ReducerKey, Reducer, list[Any]]]:
+    def _gradient_reducers(self, threshold: float | None) -> list[tuple[ReducerKey, Reducer, list[Any]]]:
         return [
             (key, reducer, variables)
             for key, (reducer, variables) in self._reducers.items()
@@ -184,21 +213,17 @@ class ReducerRegistry:
 
     def plan(self) -> list[str]:
         """A line for each bucket of gradients."""
-        return [line for _, reducer, _ in self._of_threshold(self.fusion_threshold) for line in reducer.descriptions]
+        return [line for _, reducer, _ in self._gradient_reducers(self.fusion_threshold) for line in reducer.descriptions]
 
-    def buckets(self, threshold: float | None = None) -> list[list[list[int]]]:
-        """The positions of the gradients in each bucket, for each reducer of this threshold."""
-        return [reducer.buckets for _, reducer, _ in self._of_threshold(threshold)]
-
-    def bytes_of_threshold(self, threshold: float | None = None) -> int:
-        """The threshold in bytes, also where the library has chosen it."""
-        return max(reducer.fusion_threshold for _, reducer, _ in self._of_threshold(threshold))
+    def reducers_of_plan(self, threshold: float | None = None) -> list[Reducer]:
+        """The reducers of gradients that were made with this threshold."""
+        return [reducer for _, reducer, _ in self._gradient_reducers(threshold)]
 
     def bucket_of(self) -> dict[int, int]:
         """The number of the bucket in which the gradient of each variable travels, by the variable's id."""
         return {
             id(variables[i]): number
-            for _, reducer, variables in self._of_threshold(self.fusion_threshold)
+            for _, reducer, variables in self._gradient_reducers(self.fusion_threshold)
             for number, bucket in enumerate(reducer.buckets)
             for i in bucket
         }

@@ -4,22 +4,17 @@
 public functions, with the gradients that `tnt.DistributedGradientTape` and steps of `tnt.Model` need.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.collectives import wire
+from tarantella.collectives.group import Group
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.reduction import collectives
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tarantella.collectives.group import Group
 
 
 def as_rows(tensor: Any, what: str) -> tf.Tensor:
@@ -86,9 +81,9 @@ def all_gather(tensor: Any) -> tf.Tensor:
         rows, numbers = gathered(x[:own])
 
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            of_all = _divided(collectives.total(_multiplied(tf.convert_to_tensor(upstream))))
+            summed = _divided(collectives.total(_multiplied(tf.convert_to_tensor(upstream))))
             before = tf.reduce_sum(numbers[:rank])
-            part = of_all[before : before + own]
+            part = summed[before : before + own]
             unused = tf.zeros(tf.concat([[tf.shape(x, tf.int64)[0] - own], tf.shape(x, tf.int64)[1:]], 0), x.dtype)
             return tf.ensure_shape(tf.concat([part, unused], 0), x.shape)
 
@@ -113,7 +108,7 @@ def all_to_all(tensor: Any, splits: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
     def exchange(x: tf.Tensor) -> tuple[Any, Callable[..., tf.Tensor]]:
         rows, received = exchanged(x, splits)
 
-        def gradient(upstream: tf.Tensor, _of_received: Any = None) -> tf.Tensor:
+        def gradient(upstream: tf.Tensor, _received_upstream: Any = None) -> tf.Tensor:
             back, _ = exchanged(_multiplied(tf.convert_to_tensor(upstream)), received)
             return tf.ensure_shape(_divided(back), x.shape)
 

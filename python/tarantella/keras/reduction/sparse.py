@@ -1,9 +1,8 @@
 """Sparse gradients, such as an embedding's: summed over ranks by their rows, or gathered, without filling the whole table."""
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,13 +12,10 @@ from tarantella.keras import adapter
 from tarantella.keras.reduction import communicator, device_placement, graph_order, ops
 from tarantella.keras.reduction.reducer import Reducer
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
 # a smaller table is quicker as a dense gradient in a bucket with others than by two collectives of its own
 MIN_TABLE_BYTES = 64 * 1024
 
-_warned: set[str] = set()  # classes of optimizers
+_warned_classes: set[str] = set()  # classes of optimizers
 _ids = itertools.count()  # of tables: the ops count reductions under them
 
 
@@ -36,8 +32,8 @@ def warn_of_repeated_rows(model: Any, grads: Sequence[Any], where: str) -> None:
         return
     for optimizer in adapter.held_optimizers(model):
         name = type(adapter.optimizers_of(optimizer)[-1]).__name__
-        if name not in _warned and adapter.repeated_rows_matter(optimizer):
-            _warned.add(name)
+        if name not in _warned_classes and adapter.repeated_rows_matter(optimizer):
+            _warned_classes.add(name)
             runtime.logger.warning(
                 "%s and rows of an Embedding that occur several times in a batch: %s adds up their gradients first, as those "
                 "of a dense gradient. On one device Keras 3 applies them one after the other, so its results differ slightly",

@@ -1,15 +1,9 @@
 """The cost of a training's communication, logged once at its end."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from tarantella import runtime
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 NO_STATS = {"steps": 0.0, "bytes": 0.0, "busy_seconds": 0.0, "exposed_seconds": 0.0}
 """The statistics of a model that has reduced nothing."""

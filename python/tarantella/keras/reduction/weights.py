@@ -1,21 +1,16 @@
 """Variables across ranks: broadcast at the start, compared by hash, averaged where ranks differ."""
 
-from __future__ import annotations
-
 import hashlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from tarantella import collectives, runtime
 from tarantella.errors import MismatchError
 from tarantella.keras import adapter
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 _SAMPLE = 256
 

@@ -5,12 +5,12 @@ reducers, by TensorFlow's FarmHash of their bytes, and the hashes are kept in a 
 between steps.
 """
 
-from __future__ import annotations
-
 import json
 import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -18,16 +18,35 @@ import tensorflow as tf
 from tarantella import _native, environment, runtime, settings
 from tarantella.errors import InvalidArgumentError
 from tarantella.keras import adapter
-from tarantella.keras.reproducible.fingerprint_view import View
+from tarantella.keras.reduction.weights import state_keys
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
+
+class View:
+    """All of it: every rank holds the whole model."""
+
+    def is_here(self, variable: Any) -> bool:
+        """Whether this rank has the variable's value."""
+        return True
+
+    def together(self, values: Sequence[int | None]) -> list[int | None]:
+        """The hashes of all ranks, None where no rank has one."""
+        return list(values)
+
+    def state(self, model: Any) -> list[tuple[str, Any]]:
+        """The paths of the optimizers' variables, and the variables: in the same order in any run of the script.
+
+        A variable whose value this rank does not have is None.
+        """
+        variables = adapter.optimizer_variables(model)
+        paths = [adapter.path(v) for v in variables]
+        ordered = sorted(zip(state_keys(paths), range(len(paths)), strict=True))
+        return [(paths[place], variables[place]) for _, place in ordered]
+
 
 FORMAT = 1
 _BITS = (1 << 64) - 1
-_recorders: weakref.WeakKeyDictionary[Any, Recorder] = weakref.WeakKeyDictionary()
-_log: _Log | None = None
+_recorders: "weakref.WeakKeyDictionary[Any, Recorder]" = weakref.WeakKeyDictionary()
+_log: "_Log | None" = None
 
 
 # ------------------------------------------------------------------------------------------------- for other modules
@@ -71,7 +90,7 @@ def recorded_step(model: Any, bucket_of: Callable[[], Mapping[int, int]], view: 
     recorder.after_step(None, recorder.steps, bucket_of)
 
 
-def _recorder(model: Any, view: View | None = None) -> Recorder | None:
+def _recorder(model: Any, view: View | None = None) -> "Recorder | None":
     """The model's recorder: on the rank that writes the file, or on all ranks if each holds a part of the model."""
     global _log
     path = settings.fingerprint()
@@ -154,7 +173,6 @@ class Recorder:
     # ----------------------------------------------------------------------------------------------- between steps
 
     def begin(self) -> None:
-        """A training begins."""
         self._training, self._initial, self._described, self.steps = 0, None, False, 0
         if self._log is not None:
             self._training = self._log.trainings

@@ -1,7 +1,5 @@
 """The valid arguments of `tnt.Model(model, reproducible=V)`, and the settings that TensorFlow needs for it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

@@ -1,15 +1,11 @@
 """The state that a step changes beside the trained variables: restored before each shard, brought together after the last."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras import adapter
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
 
 
 def random_states(model: Any) -> list[Any]:

@@ -3,23 +3,17 @@
 Of that first time TensorFlow keeps only what the lengths need, as a rule the splitting of text or the rows' ends.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.keras import context
+from tarantella.keras.data.split import Share
 from tarantella.keras.lengths import agreement
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from tarantella.keras.data.split import Share
-    from tarantella.keras.lengths.decision import Combination
+from tarantella.keras.lengths.decision import Combination
 
 
 class LengthsNeeded(Exception):
@@ -27,7 +21,7 @@ class LengthsNeeded(Exception):
 
 
 @dataclass
-class Found:
+class CollectedLengths:
     """The lengths of a shard, in the order in which its layers ask for them."""
 
     own: list[tf.Tensor] = field(default_factory=list)
@@ -39,7 +33,7 @@ class ShardedLengths:
 
     def __init__(self) -> None:
         self._batch_lengths: Sequence[tf.Tensor] | None = None
-        self._found: Found | None = None  # while they are collected
+        self._collected: CollectedLengths | None = None  # while they are collected
 
     @contextmanager
     def running(self, share: Share) -> Iterator[None]:
@@ -54,9 +48,9 @@ class ShardedLengths:
             nonlocal n_asked_for
             if context.graph() is not graph:
                 agreement.refuse("which a model with reproducible=V cannot know inside a tf.function of its own")
-            if self._found is not None:
-                self._found.own.append(agreement.counted(own, combination, share.samples))
-                self._found.combinations.append(combination)
+            if self._collected is not None:
+                self._collected.own.append(agreement.counted(own, combination, share.samples))
+                self._collected.combinations.append(combination)
                 return own
             if self._batch_lengths is None:
                 raise LengthsNeeded
@@ -67,21 +61,23 @@ class ShardedLengths:
             yield
 
     @contextmanager
-    def collecting(self) -> Iterator[Found]:
+    def collecting(self) -> Iterator[CollectedLengths]:
         """In this context a shard is computed only to find its lengths."""
-        self._found = Found()
+        self._collected = CollectedLengths()
         try:
-            yield self._found
+            yield self._collected
         finally:
-            self._found = None
+            self._collected = None
 
     @contextmanager
-    def given(self, of_shards: Sequence[Sequence[tf.Tensor]], combinations: Sequence[Combination]) -> Iterator[None]:
+    def given(self, shard_lengths: Sequence[Sequence[tf.Tensor]], combinations: Sequence[Combination]) -> Iterator[None]:
         """In this context the lengths of the batch are known: those of this rank's shards are given. Collective."""
         self._batch_lengths = []
-        for combination, *own in zip(combinations, *of_shards, strict=True):
-            of_rank = tf.reduce_max(tf.stack(own), 0) if combination == "max" else tf.add_n(own)
-            self._batch_lengths.append(agreement.over_ranks(of_rank, combination) if runtime.get_size() > 1 else of_rank)
+        for combination, *own in zip(combinations, *shard_lengths, strict=True):
+            rank_length = tf.reduce_max(tf.stack(own), 0) if combination == "max" else tf.add_n(own)
+            self._batch_lengths.append(
+                agreement.over_ranks(rank_length, combination) if runtime.get_size() > 1 else rank_length
+            )
         try:
             yield
         finally:

@@ -1,8 +1,7 @@
 """Gradients and metrics of a reproducible step: summed over this rank's shards, and reduced over ranks after the last one."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -10,21 +9,15 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
+from tarantella.keras.data.split import Share
 from tarantella.keras.reduction import gradients, sparse
-from tarantella.keras.reduction.reducer import Spec
-from tarantella.keras.reduction.registry import sum_type
+from tarantella.keras.reduction.reducer import Reducer, Spec
+from tarantella.keras.reduction.registry import ReducerRegistry, sum_type
 from tarantella.keras.reproducible.shard_state import read
+from tarantella.keras.reproducible.sharded_step import ShardedStep
 from tarantella.keras.reproducible.shards import TreeSum
 from tarantella.keras.step.gradient_reduction import GradientReduction
 from tarantella.keras.step.metric_reduction import MetricReduction
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tarantella.keras.data.split import Share
-    from tarantella.keras.reduction.reducer import Reducer
-    from tarantella.keras.reduction.registry import ReducerRegistry
-    from tarantella.keras.reproducible.sharded_step import ShardedStep
 
 
 class ShardedGradients(GradientReduction):
@@ -47,7 +40,6 @@ class ShardedGradients(GradientReduction):
         self._reducer: Reducer | None = None
 
     def begin_shard(self) -> None:
-        """A shard begins to be computed."""
         self.shard_gradients: list[tf.Tensor] = []
         self._is_applied = False
 
@@ -148,8 +140,8 @@ class ShardedMetrics(MetricReduction):
         means = dict(zip(others, self._means_over_shards(logs_of_shards, others, weights), strict=True))
         results: dict[int, list[Any]] = {}
         if any(id(leaf) in recorded and id(leaf) not in self._model_results for leaf in leaves):
-            of_model = lambda: adapter.metric_results(self._model)  # noqa: E731
-            results = adapter.results_with(self._step.state.metrics, self.new_states(), of_model)
+            results_of_model = lambda: adapter.metric_results(self._model)  # noqa: E731
+            results = adapter.results_with(self._step.state.metrics, self.new_states(), results_of_model)
         reduced = []
         for i, leaf in enumerate(leaves):
             _, metric, place = recorded.get(id(leaf), (None, None, 0))

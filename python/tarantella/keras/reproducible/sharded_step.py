@@ -1,18 +1,12 @@
 """The shard of a batch that is being computed in a reproducible step."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from tarantella.keras.reproducible.shard_state import ShardState
 from tarantella.keras.step.current_step import CurrentStep
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tarantella.keras.reproducible.shard_state import ShardState
 
 
 class DivisorsNeeded(Exception):

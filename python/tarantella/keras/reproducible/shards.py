@@ -6,17 +6,12 @@ levels of the tree are sums on one rank (here), and the upper ones are sums over
 addition is not associative, but the same tree gives the same bits.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras.reduction import ops
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 _FAN_IN = 4  # terms of one addition: a power of two. More terms take more memory, and read and write partial sums less often
 

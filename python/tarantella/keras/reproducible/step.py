@@ -6,10 +6,9 @@ of BatchNormalization, metrics, random seeds) is restored before each shard, and
 at the end. All sums are taken in the tree of `shards`, so all ranks have the same state after each step.
 """
 
-from __future__ import annotations
-
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -18,6 +17,7 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.adapter.tensorflow import converted_like_caller
 from tarantella.keras.data import split
+from tarantella.keras.lengths.decision import Combination
 from tarantella.keras.reduction import gradients
 from tarantella.keras.reduction.reducer import WIRE_OWN, Spec
 from tarantella.keras.reduction.registry import ReducerRegistry
@@ -27,16 +27,9 @@ from tarantella.keras.reproducible.sharded_lengths import LengthsNeeded, Sharded
 from tarantella.keras.reproducible.sharded_reduction import ShardedGradients, ShardedMetrics, widened
 from tarantella.keras.reproducible.sharded_step import DivisorsNeeded, ShardedStep
 from tarantella.keras.reproducible.shards import TreeSum
-from tarantella.keras.step.hooks import StepHooks, optimizer_names
+from tarantella.keras.step.hooks import Sharding, StepHooks, optimizer_names
+from tarantella.keras.step.patch import Attribute
 from tarantella.keras.xla import operations
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from tarantella.keras.lengths.decision import Combination
-    from tarantella.keras.step.hooks import Sharding
-    from tarantella.keras.step.patch import Attribute
 
 Shards = list[tuple[Any, split.Share]]
 
@@ -46,8 +39,7 @@ class ReproducibleHooks(StepHooks):
 
     Args:
         observe_gradients: is given the reduced gradients and their variables, as the optimizer gets them.
-        division: of each batch; None: each rank takes some of the shards.
-        sharding: spreads the state of the model's optimizers over ranks, if it is given.
+        on_renewal, sharding: as `StepHooks` takes them.
     """
 
     reproducible = True  # so an optimizer accumulates reduced gradients: sums over steps, then ranks, would be another tree
@@ -59,19 +51,20 @@ class ReproducibleHooks(StepHooks):
         self,
         model: Any,
         shards: int,
+        *,
         fusion_threshold: float | None,
         observe_gradients: Callable[[list[Any], list[Any]], None],
-        division: split.Division | None = None,
+        on_renewal: Callable[[], None],
         sharding: Sharding | None = None,
     ) -> None:
-        options.check_model(model, shards, runtime.get_size() if division is None else 1)
-        self._given_division, self._shards = division, shards
+        options.check_model(model, shards, runtime.get_size())
+        self._shards = shards
         adapter.add_seed_generators(model)
-        reducers = ReducerRegistry(optimizer_names(model), WIRE_OWN, None, fusion_threshold, tree=True)
-        step = ShardedStep()
+        reducers, step = tree_reducers(model, fusion_threshold), ShardedStep()
         owners_of = None if sharding is None else sharding.owners_of
-        of_shards = ShardedGradients(model, reducers, step, observe_gradients, owners_of), ShardedMetrics(model, reducers, step)
-        super().__init__(model, reducers, step, *of_shards, sharding)
+        gradients = ShardedGradients(model, reducers, step, observe_gradients, owners_of)
+        metrics = ShardedMetrics(model, reducers, step)
+        super().__init__(model, reducers, step, gradients, metrics, on_renewal=on_renewal, sharding=sharding)
         self._lengths_of_batch = ShardedLengths()
         self._needs_lengths = False  # whether a layer asked for a length that only all shards together tell
         self._needs_divisors = False  # whether a loss asked for such a number
@@ -79,7 +72,7 @@ class ReproducibleHooks(StepHooks):
 
     @property
     def _division(self) -> split.Division:
-        return self._given_division or split.Division.among(runtime.get_size(), runtime.get_rank(), self._shards)
+        return split.Division.among(runtime.get_size(), runtime.get_rank(), self._shards)
 
     def _train_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         return self._in_shards(original, training=True)
@@ -192,12 +185,12 @@ class ReproducibleHooks(StepHooks):
             combinations[:] = found.combinations
             return found.own
 
-        of_shards, compute = [], _traced_once(lengths)
+        shard_lengths, compute = [], _traced_once(lengths)
         for place, (batch, share) in enumerate(shards):
             with _data_of(batch):
                 self._step.state.begin_shard(self._division.own[place])
-            of_shards.append(compute(batch, share))
-        return self._lengths_of_batch.given(of_shards, combinations)
+            shard_lengths.append(compute(batch, share))
+        return self._lengths_of_batch.given(shard_lengths, combinations)
 
     def _divisors_of_all(self, original: Callable[[Any], Any], shards: Shards, training: bool) -> list[tf.Tensor]:
         """The sums over all shards of the numbers that losses divide by."""
@@ -257,6 +250,11 @@ class ReproducibleHooks(StepHooks):
                 f"reproducible: the training step uses {adapter.path(late[0])} after its optimizer step, which waits for all "
                 "shards: do what needs new weights in a callback, in on_train_batch_end"
             )
+
+
+def tree_reducers(model: Any, fusion_threshold: float | None = None) -> ReducerRegistry:
+    """The reducers of a model, whose sums over ranks are the upper levels of the tree over shards."""
+    return ReducerRegistry(optimizer_names(model), WIRE_OWN, None, fusion_threshold, tree=True)
 
 
 def _traced_once(compute: Callable[[Any, split.Share], Any]) -> Callable[[Any, split.Share], Any]:

@@ -4,23 +4,16 @@ Each trained variable has an owner. It holds the variable's state in the optimiz
 weights to all ranks. Everything else of the optimizer, such as its step count, is the same on all ranks.
 """
 
-from __future__ import annotations
-
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 from tarantella import collectives, settings
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.sharding.optimizer import ShardedOptimizer
 from tarantella.keras.sharding.slots import SharedSlots
-from tarantella.keras.step.patch import Patch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from tarantella.keras.step.patch import Attribute
+from tarantella.keras.step.patch import Attribute, patched
 
 
 class ShardedOptimizers:
@@ -66,18 +59,12 @@ class ShardedOptimizers:
         """The context in which the master may read and write state of other ranks, which answer until it leaves."""
         return self.slots.served()
 
-    @contextmanager
-    def building(self) -> Iterator[None]:
-        """In this context the model's optimizers are built with this rank's part of their state.
+    def building(self) -> AbstractContextManager[None]:
+        """The context in which the model's optimizers are built with this rank's part of their state.
 
         They update this part alone, as a step of the user's own is traced to build them.
         """
-        patch = Patch([hook for sharded in self._all() for hook in sharded.hooks()])
-        patch.apply()
-        try:
-            yield
-        finally:
-            patch.revert()
+        return patched(lambda: [hook for sharded in self._all() for hook in sharded.hooks()])
 
     def start(self) -> None:
         """The ranks have the same weights, and go on with one state of the optimizers, of which each has its part. Collective.
@@ -118,3 +105,38 @@ def refuse_shared_out(model: Any) -> None:
                 f"{adapter.path(variable)} is held by one rank alone, since the model was trained with shard_optimizer=True: "
                 "go on with shard_optimizer=True, or save the model and load it again"
             )
+
+
+class ServedCallbacks(adapter.Callback):
+    """Runs callbacks of the master's; at the end of an epoch the other ranks answer them.
+
+    Args:
+        callbacks: none on other ranks.
+        served: gives the context in which they answer.
+    """
+
+    def __init__(self, callbacks: Sequence[Any], served: Callable[[], AbstractContextManager[None]]) -> None:
+        super().__init__()
+        self._callbacks = list(callbacks)
+        self._served = served
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        for callback in self._callbacks:
+            callback.on_train_begin(logs)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        for callback in self._callbacks:
+            callback.on_epoch_begin(epoch, logs)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        for callback in self._callbacks:
+            callback.on_train_batch_begin(batch, logs)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        for callback in self._callbacks:
+            callback.on_train_batch_end(batch, logs)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        with self._served():
+            for callback in self._callbacks:
+                callback.on_epoch_end(epoch, logs)

@@ -1,10 +1,9 @@
 """One optimizer whose state is spread over ranks."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -13,14 +12,9 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.reduction import collectives, graph_order
 from tarantella.keras.sharding import trial
-from tarantella.keras.sharding.ownership import owners_of
-from tarantella.keras.sharding.weights import WeightGather
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tarantella.keras.sharding.slots import SharedSlots
-    from tarantella.keras.step.patch import Attribute
+from tarantella.keras.sharding.slots import SharedSlots
+from tarantella.keras.sharding.weights import WeightGather, owners_of
+from tarantella.keras.step.patch import Attribute
 
 
 class ShardedOptimizer:

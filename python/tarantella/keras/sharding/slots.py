@@ -1,22 +1,17 @@
 """Reading and writing an optimizer's state that is spread over ranks, one variable at a time."""
 
-from __future__ import annotations
-
 import hashlib
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from tarantella import collectives, runtime
 from tarantella.errors import MismatchError
 from tarantella.keras import adapter
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
 
 _END, _READ, _WRITE = range(3)
 
@@ -30,7 +25,7 @@ class SharedSlots:
 
     def __init__(self) -> None:
         self._slots: list[Any] = []
-        self._asks = False
+        self._is_asking = False
         self._in_step = False
 
     def add(self, slot: Any) -> None:
@@ -40,11 +35,11 @@ class SharedSlots:
 
     def asks_owners(self) -> bool:
         """Whether this rank is the master and works alone, and the others answer."""
-        return self._asks
+        return self._is_asking
 
     def read(self, slot: Any) -> NDArray[Any]:
         """The value of a slot. Collective, but for a master that works alone."""
-        if self._asks:
+        if self._is_asking:
             self._announce(_READ, slot._tnt_number)
         else:
             self._meet_to_read(slot)
@@ -113,14 +108,14 @@ class SharedSlots:
         if not runtime.is_master_rank():
             self._serve()
             yield
-        elif self._asks:
+        elif self._is_asking:
             yield
         else:
-            self._asks = True
+            self._is_asking = True
             try:
                 yield
             finally:
-                self._asks = False
+                self._is_asking = False
                 self._announce(_END, 0)
 
     def _serve(self) -> None:

@@ -1,17 +1,13 @@
 """Whether an optimizer of the user's own updates each variable from its own gradient and state, tried on made-up numbers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tarantella.keras import adapter
-from tarantella.keras.step.patch import Patch
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from tarantella.keras.step.patch import patched
 
 _SHAPES = ((3, 2), (2,), (2, 2), (4,))
 _STEPS = 3
@@ -60,12 +56,8 @@ class _Copy:
 
     def apply(self, grads: Sequence[Any]) -> None:
         """A step of the optimizer. It changes its own variables only."""
-        patch = Patch(adapter.own_updates(self._optimizer, lambda index: index in self._own, lambda: None))
-        patch.apply()
-        try:
+        with patched(lambda: adapter.own_updates(self._optimizer, lambda index: index in self._own, lambda: None)):
             self._optimizer.apply([tf.constant(g) for g in grads], self.weights)
-        finally:
-            patch.revert()
 
     def take(self, weights: Sequence[Any]) -> None:
         """The variables get these values."""

@@ -6,9 +6,8 @@ k-th call. The result is the mean of the gradients of k global batches, as on on
 calls the accumulators of ranks differ; their sum is the accumulator of one device.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, cast
 
 import numpy as np
 import tensorflow as tf
@@ -16,9 +15,6 @@ import tensorflow as tf
 from tarantella import collectives, runtime
 from tarantella.keras import adapter, context
 from tarantella.keras.reduction import gradients, graph_order
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 class Reduction(Protocol):

@@ -4,21 +4,16 @@ An added sum over samples is scaled in each step, so that the mean over ranks is
 those of weights are the same on all ranks, and those of activities are divided by the number of samples.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras import adapter
 from tarantella.keras.step import batch_sums
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tarantella.keras.step.current_step import CurrentStep
-    from tarantella.keras.step.losses import LossKinds
-    from tarantella.keras.step.patch import Attribute
+from tarantella.keras.step.current_step import CurrentStep
+from tarantella.keras.step.losses import LossKinds
+from tarantella.keras.step.patch import Attribute
 
 
 class AddedLosses:

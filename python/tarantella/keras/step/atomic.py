@@ -5,18 +5,14 @@ its gradients behind a gate. When the step was traced, the gate is made to wait 
 the states of metrics, which Keras reads after the update.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella import generations
 from tarantella.errors import UnsupportedError
 from tarantella.keras import context
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _GATE = "tnt_gate"
 _OURS = "Tnt"

@@ -1,24 +1,19 @@
 """The check that all ranks took parts of the same batch, and the sentence that says whose batch differs, and in what."""
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from tarantella import runtime
 from tarantella.errors import mark
 from tarantella.keras.data import causes, split
 from tarantella.keras.reduction import collectives
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    Datasets = Callable[[], Sequence[tf.data.Dataset]]
+Datasets = Callable[[], Sequence[tf.data.Dataset]]
 
 _WHAT = "the ranks took parts of different batches in this step"
 
@@ -38,8 +33,10 @@ def checked(is_same: tf.Tensor, share: split.Share, given: Datasets) -> list[Any
         traits = tf.reshape(tf.numpy_function(lambda: causes.traits(given()), [], tf.int64), [causes.N_TRAITS])
         own = tf.concat([tf.stack(list(share.fingerprints.values())), traits], 0)
         place = tf.one_hot(runtime.get_rank(), runtime.get_size(), dtype=tf.int64)
-        of_ranks = collectives.total(place[:, tf.newaxis] * own)
-        text = tf.numpy_function(lambda found: mark("TNT_MISMATCH", sentence(names, found, given())), [of_ranks], tf.string)
+        rank_fingerprints = collectives.total(place[:, tf.newaxis] * own)
+        text = tf.numpy_function(
+            lambda found: mark("TNT_MISMATCH", sentence(names, found, given())), [rank_fingerprints], tf.string
+        )
         check = tf.debugging.Assert(is_same, [text])
         with tf.control_dependencies([] if check is None else [check]):
             return tf.constant(False)
@@ -47,14 +44,14 @@ def checked(is_same: tf.Tensor, share: split.Share, given: Datasets) -> list[Any
     return [tf.cond(is_same, lambda: tf.constant(True), vote)]
 
 
-def sentence(names: Sequence[str], of_ranks: NDArray[np.int64], given: Sequence[tf.data.Dataset]) -> str:
+def sentence(names: Sequence[str], rank_fingerprints: NDArray[np.int64], given: Sequence[tf.data.Dataset]) -> str:
     """Says which ranks have another batch than most, and what of it differs.
 
     Args:
         names: of the fingerprints.
-        of_ranks: each rank's fingerprints, and after them its `causes.traits`.
+        rank_fingerprints: each rank's fingerprints, and after them its `causes.traits`.
     """
-    batches = [tuple(row) for row in of_ranks[:, : len(names)].tolist()]
+    batches = [tuple(row) for row in rank_fingerprints[:, : len(names)].tolist()]
     (most, votes), *others = Counter(batches).most_common()
     usual, odd = batches.index(most), [rank for rank, batch in enumerate(batches) if batch != most]
     has_majority = votes > 1 and (not others or votes > others[0][1])
@@ -68,7 +65,7 @@ def sentence(names: Sequence[str], of_ranks: NDArray[np.int64], given: Sequence[
     if split.SAMPLES in names and (place := names.index(split.SAMPLES)) in differing:
         counts = {rank: batches[rank][place] for rank in [usual, *odd]}
         said.append("in the number of samples: " + ", ".join(f"{n} on rank {rank}" for rank, n in sorted(counts.items())))
-    alike = [len(set(trait)) == 1 for trait in of_ranks[:, len(names) :].T.tolist()]
+    alike = [len(set(trait)) == 1 for trait in rank_fingerprints[:, len(names) :].T.tolist()]
     return f"{_WHAT}: {who}, {', and '.join(said)}. To mend it: {causes.advice(given, alike)}"
 
 

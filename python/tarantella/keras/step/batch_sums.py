@@ -9,12 +9,11 @@ loss of the whole; and each of the sums of the whole must be the sum of those of
 which a sum over a model's weights is as well. A loss that couples samples in another way, as by a maximum, stays refused.
 """
 
-from __future__ import annotations
-
 import functools
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -24,13 +23,7 @@ from tarantella.keras import adapter, context
 from tarantella.keras.adapter.reductions import reductions_replaced
 from tarantella.keras.reduction import collectives
 from tarantella.keras.step import tapes
-from tarantella.keras.step.patch import patched
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    from tarantella.keras.step.patch import Attribute
+from tarantella.keras.step.patch import Attribute, patched
 
 _ROUNDING = 2e-5  # relative, of sums in float32; less than what makes a loss one that couples samples
 
@@ -132,7 +125,7 @@ class BatchSums:
                 return output
             if run is not None:
                 return _tried(run, operation, x, output, step)
-            return self._of_all_ranks(next(number), operation, x, output, step)
+            return self._total(next(number), operation, x, output, step)
 
         with reductions_replaced(replace):
             yield
@@ -175,7 +168,7 @@ class BatchSums:
 
         return apart
 
-    def _of_all_ranks(self, number: int, operation: str, x: tf.Tensor, output: tf.Tensor, step: PartOfBatch) -> tf.Tensor:
+    def _total(self, number: int, operation: str, x: tf.Tensor, output: tf.Tensor, step: PartOfBatch) -> tf.Tensor:
         assert self._places is not None
         if number >= len(self._places) or self._places[number][0] != operation:
             raise self._changed()
@@ -225,10 +218,10 @@ def _kinds(weights: list[float], whole: tuple[str, Any, int], *parts: tuple[str,
         return bool(np.all(np.abs(np.asarray(value, np.float64) - expected) <= _ROUNDING * sizes + 1e-30))
 
     sizes = sum(np.abs(part) for part in values) + np.abs(np.asarray(value, np.float64))
-    of_means = sum(count * part for count, part in zip(counts, values, strict=True)) / max(elements, 1)
+    weighted_mean = sum(count * part for count, part in zip(counts, values, strict=True)) / max(elements, 1)
     tests = {
         Place.SUM: operation == "Sum" and same(sum(values), sizes),
-        Place.RATIO: operation == "Mean" and sum(counts) == elements and same(of_means, sizes),
+        Place.RATIO: operation == "Mean" and sum(counts) == elements and same(weighted_mean, sizes),
         Place.MEAN: floating and same(sum(w * part for w, part in zip(weights, values, strict=True)), sizes),
     }
     return [place for place, right in tests.items() if right]

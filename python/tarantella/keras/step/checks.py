@@ -1,20 +1,15 @@
 """Checks between the steps of `fit` that ranks agree, and the synchronisation of state that is each rank's own."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella import _native, runtime
 from tarantella.errors import DeadlineError, TarantellaError
 from tarantella.keras import adapter
 from tarantella.keras.reduction import weights
 from tarantella.keras.step import accumulation, moving_statistics
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tarantella.keras.step.hooks import StepHooks
+from tarantella.keras.step.hooks import StepHooks
 
 
 def check_first_step(model: Any, hooks: StepHooks) -> list[Any]:
@@ -53,7 +48,7 @@ class StepChecks(adapter.Callback):
         super().__init__()
         self._hooks = hooks
         self._batch_size = batch_size
-        self._done = 0  # steps of all epochs
+        self._steps_done = 0  # steps of all epochs
         self._checked = False
         self._not_reduced: list[Any] = []
         self._begin_ns = 0
@@ -78,9 +73,9 @@ class StepChecks(adapter.Callback):
         self._begin_ns = _native.clock_ns()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._done += batch + 1 - self._steps  # several with steps_per_execution
+        self._steps_done += batch + 1 - self._steps  # several with steps_per_execution
         self._steps = batch + 1
-        _native.progress(self._done, float(self._done * self._batch_size))
+        _native.progress(self._steps_done, float(self._steps_done * self._batch_size))
         _native.trace_span("step", f"step {batch}", self._begin_ns, _native.clock_ns())
         if not self._checked and not self._hooks.gradients.awaits_reduction():
             self._checked = True

@@ -5,8 +5,6 @@ of dropout, a learning rate or a momentum. Their gradients would be mixed withou
 `get_config`; a function is described by its code and the numbers that it closes over.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json
@@ -209,9 +207,9 @@ def require_same(model: Any, again: bool = False) -> None:
     others = np.flatnonzero((digests != digests[0]).any(axis=1)).tolist()
     if not others:
         return
-    of_master = collectives.broadcast_object([list(entry) for entry in own.entries])
+    master_entries = collectives.broadcast_object([list(entry) for entry in own.entries])
     rank = others[0]
-    text = _difference(own.entries, [Entry(*row) for row in of_master], rank) if runtime.get_rank() == rank else ""
+    text = _difference(own.entries, [Entry(*row) for row in master_entries], rank) if runtime.get_rank() == rank else ""
     said = np.frombuffer(text.encode()[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0"), np.uint8)
     raise MismatchError(bytes(collectives.broadcast(said, rank)).rstrip(b"\0").decode(errors="replace"))
 
@@ -224,15 +222,15 @@ def _shown(value: str) -> str:
 
 def _warn_of_rates(model: Any) -> None:
     rates = np.array([float(rate.numpy()) for rate in adapter.learning_rates(model)])
-    of_ranks = collectives.all_gather(rates) if len(rates) else np.zeros((1, 0))
-    if (of_ranks != of_ranks[0]).any():
-        runtime.logger.warning("the ranks have set different learning rates (%s): all take rank 0's", of_ranks.tolist())
+    rank_rates = collectives.all_gather(rates) if len(rates) else np.zeros((1, 0))
+    if (rank_rates != rank_rates[0]).any():
+        runtime.logger.warning("the ranks have set different learning rates (%s): all take rank 0's", rank_rates.tolist())
 
 
-def _difference(own: list[Entry], of_master: list[Entry], rank: int) -> str:
+def _difference(own: list[Entry], master_entries: list[Entry], rank: int) -> str:
     nothing = Entry("", "nothing", "")
-    for i in range(max(len(own), len(of_master))):
-        here, there = (entries[i] if i < len(entries) else nothing for entries in (own, of_master))
+    for i in range(max(len(own), len(master_entries))):
+        here, there = (entries[i] if i < len(entries) else nothing for entries in (own, master_entries))
         if here[:2] != there[:2]:
             break
     owner = here.owner or there.owner

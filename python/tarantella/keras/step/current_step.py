@@ -1,21 +1,16 @@
 """The part that this rank has in the step that is being traced or run eagerly, and how much it counts."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
+from tarantella.keras.data.split import Share
 from tarantella.keras.reduction import collectives, device_placement
 from tarantella.keras.step.losses import LossKinds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tarantella.keras.data.split import Share
 
 
 class CurrentStep:

@@ -1,23 +1,17 @@
 """The gradients of a training step, summed over ranks where the optimizer would just use them."""
 
-from __future__ import annotations
-
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.keras import adapter
 from tarantella.keras.reduction import collectives, device_placement, gradients
+from tarantella.keras.reduction.registry import ReducerRegistry
 from tarantella.keras.step import accumulation, atomic, tapes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
-
-    from tarantella.keras.reduction.registry import ReducerRegistry
-    from tarantella.keras.step.current_step import CurrentStep
+from tarantella.keras.step.current_step import CurrentStep
 
 
 class GradientReduction:
@@ -53,7 +47,8 @@ class GradientReduction:
         if not kinds.reduced_at_tape or kinds.noise_in_gradients:
             weight = self.weight() if weight is None else weight
             owners = self.owners_of(variables)
-            reduced = gradients.reduce(grads, variables, weight, self._reducers, owners, self._keeps_rows())
+            keeps_rows = self._keeps_rows()
+            reduced = self._reducers.sum_gradients(grads, variables, weight, owners=owners, keeps_rows=keeps_rows)
         reduced = atomic.behind_gate(reduced)
         self._observe(reduced, variables)
         return reduced
@@ -66,7 +61,7 @@ class GradientReduction:
 
     def _reduced_at_tape(self, grads: list[Any], variables: list[Any]) -> list[Any]:
         """The step may compute with each row of a sparse gradient, as a norm does."""
-        return gradients.reduce(grads, variables, self.weight(), self._reducers, keeps_rows=True)
+        return self._reducers.sum_gradients(grads, variables, self.weight(), keeps_rows=True)
 
     def _keeps_rows(self) -> bool:
         """Whether an optimizer of the model computes with each row of a sparse gradient, as often as it occurs in the batch."""

@@ -4,37 +4,30 @@ They are installed while `fit`, `evaluate` or `predict` runs and removed afterwa
 model has them.
 """
 
-from __future__ import annotations
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol
 
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Protocol
+import tensorflow as tf
 
 from tarantella import generations
 from tarantella.keras import adapter, context
 from tarantella.keras.data import gather, split
 from tarantella.keras.lengths import agreement
 from tarantella.keras.reduction import autotune
+from tarantella.keras.reduction.autotune import Autotune
+from tarantella.keras.reduction.bucket_hook import PackedBucket
 from tarantella.keras.reduction.reducer import WIRE_DEFAULT
 from tarantella.keras.reduction.registry import ReducerRegistry
-from tarantella.keras.step import accumulation, atomic, batch_sums, kept_state, losses, moving_statistics, noise, normalization
+from tarantella.keras.step import atomic, batch_sums, kept_state, losses, moving_statistics, noise, normalization
 from tarantella.keras.step.accumulation import OptimizerHooks
 from tarantella.keras.step.added_losses import AddedLosses
 from tarantella.keras.step.current_step import CurrentStep
 from tarantella.keras.step.gradient_reduction import GradientReduction
 from tarantella.keras.step.metric_reduction import MetricReduction
-from tarantella.keras.step.patch import Patch
+from tarantella.keras.step.patch import Attribute, Patch
 from tarantella.keras.xla import operations
 from tarantella.keras.xla.segments import CompiledCalls
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
-
-    import tensorflow as tf
-
-    from tarantella.keras.reduction.autotune import Autotune
-    from tarantella.keras.reduction.bucket_hook import PackedBucket
-    from tarantella.keras.step.patch import Attribute
 
 _CALLS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
 _UNTRACED = (None, None, None)
@@ -61,13 +54,12 @@ class StepHooks:
         step: the step that runs.
         gradients: reduces the gradients of its steps.
         metrics: brings its metrics together.
+        on_renewal: is called when Keras was asked to make its functions anew, by what may have made weights.
         sharding: spreads the state of the model's optimizers over ranks; None if each rank holds all of it.
 
     Attributes:
         loss_kinds: how losses and gradients are made of those of a batch's parts, which trials find out.
         autotune: tries fusion thresholds while `fit` trains; None if it is not asked for.
-        weights_synchronised: whether all ranks have been given rank 0's weights and optimizer state.
-        has_local_state: whether single steps left state on each rank that the end of an epoch would bring together.
         validation: runs in `fit` in the place of the model's `evaluate`; None: that does.
         distributed: whether the ranks have parts of one batch. False: each rank has batches of its own, and the sizes of these
             are added up in each step.
@@ -84,20 +76,21 @@ class StepHooks:
         step: CurrentStep,
         gradients: GradientReduction,
         metrics: MetricReduction,
+        *,
+        on_renewal: Callable[[], None],
         sharding: Sharding | None = None,
     ) -> None:
         self.reducers = reducers
         self.gradients = gradients
         self.loss_kinds = step.loss_kinds
         self.autotune: Autotune | None = None
-        self.weights_synchronised = False
-        self.has_local_state = False
         self.validation: Callable[..., Any] | None = None
         self.distributed = True
         self._added_losses = AddedLosses(model, step.loss_kinds)
         self._model = model
         self._step = step
         self.metrics = metrics
+        self._on_renewal = on_renewal
         self._sharding = sharding
         self._prepared = False
         self._patch: Patch | None = None  # while hooks are installed
@@ -115,13 +108,6 @@ class StepHooks:
             self._prepared = True
             self.autotune = autotune.create(self.reducers, variables, self.gradients.awaits_reduction)
         self.reducers.prepare(variables, self.gradients.owners_of(variables))
-
-    def synchronise_state(self) -> None:
-        """Brings together what steps of `train_on_batch` left on each rank, as the end of an epoch does. Collective."""
-        if self.has_local_state and not self.reproducible:
-            moving_statistics.average(self._model)
-            accumulation.collect_on_rank_0(self._model)
-        self.has_local_state = False
 
     def set_distributed(self, distributed: bool) -> None:
         """Sets `distributed`. The steps are traced again if it changes."""
@@ -197,7 +183,7 @@ class StepHooks:
     @contextmanager
     def suspended(self) -> Iterator[None]:
         """In this context the model is the plain one, also while it is trained."""
-        of_data = self._step.may_be_empty, self._step.given
+        data_state = self._step.may_be_empty, self._step.given
         if self._patch is None:
             yield
             return
@@ -206,7 +192,7 @@ class StepHooks:
             yield
         finally:
             self._apply(Patch(self._attributes()))  # a trial may have found more
-            self._step.may_be_empty, self._step.given = of_data
+            self._step.may_be_empty, self._step.given = data_state
 
     def original(self, name: str) -> Callable[..., Any]:
         """A method of the plain model, whatever hooks are installed now."""
@@ -229,7 +215,7 @@ class StepHooks:
         """Exchanges the functions in place with those that are kept, but for those that Keras was asked to make anew."""
         renewed = adapter.renewed_functions(self._model)
         if renewed:
-            self.weights_synchronised = False  # what asks for them may have made weights
+            self._on_renewal()
             if self.autotune is not None:
                 self.autotune.forget_traces()
         kept = tuple(None if i in renewed else function for i, function in enumerate(self._functions))
@@ -304,9 +290,9 @@ class StepHooks:
 
         What a step makes of no samples at all, such as a moving average of weights, it makes alike on a rank without samples.
         """
-        of_all_ranks = {id(variable) for variable in normalization.statistics(self._model)}
-        averages = moving_statistics.of_batch_normalization(self._model)
-        local = [variable for variable in averages if id(variable) not in of_all_ranks]
+        reduced = {id(variable) for variable in normalization.statistics(self._model)}
+        averages = moving_statistics.batch_normalization_statistics(self._model)
+        local = [variable for variable in averages if id(variable) not in reduced]
         return [*local, *adapter.metric_variables(self._model)]
 
     def _test_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -332,17 +318,19 @@ class StepHooks:
 
 def create_hooks(
     model: Any,
+    *,
     gradient_dtype: str | None,
     bucket_hook: Callable[[PackedBucket], object] | None,
     fusion_threshold: float | None,
     observe_gradients: Callable[[list[Any], list[Any]], None],
+    on_renewal: Callable[[], None],
     sharding: Sharding | None,
 ) -> StepHooks:
     """The hooks of a compiled model, with the options of `tnt.Model`.
 
     Args:
         observe_gradients: is given the reduced gradients and their variables, as the optimizer gets them.
-        sharding: spreads the state of the model's optimizers over ranks, if it is given.
+        on_renewal, sharding: as `StepHooks` takes them.
     """
     wire_dtype = gradient_dtype or WIRE_DEFAULT
     reducers = ReducerRegistry(optimizer_names(model), wire_dtype, bucket_hook, fusion_threshold)
@@ -350,7 +338,8 @@ def create_hooks(
     step.loss_kinds.may_use_sums = True
     gradients = GradientReduction(model, reducers, step, observe_gradients, None if sharding is None else sharding.owners_of)
     step.weight_of_gradients = gradients.weight
-    return StepHooks(model, reducers, step, gradients, MetricReduction(model, reducers, step), sharding)
+    metrics = MetricReduction(model, reducers, step)
+    return StepHooks(model, reducers, step, gradients, metrics, on_renewal=on_renewal, sharding=sharding)
 
 
 def optimizer_names(model: Any) -> str:

@@ -1,18 +1,14 @@
 """Variables that a training step changes by a mean or a sum over its samples: ranks bring the changes together in the step."""
 
-from __future__ import annotations
-
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras import adapter
 from tarantella.keras.reduction import collectives
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 
 @contextmanager
@@ -36,8 +32,8 @@ def agreed(means: Sequence[Any], sums: Sequence[Any], weight: Callable[[], tf.Te
         change = variable.read_value() - old
         weighted = tf.where(factor > 0, change * tf.cast(factor, change.dtype), tf.zeros_like(change))
         changes[change.dtype].append((variable, old, weighted))
-    for of_type in changes.values():
-        flat = collectives.total(tf.concat([tf.reshape(change, [-1]) for _, _, change in of_type], 0))
-        of_each = tf.split(flat, [int(change.shape.num_elements()) for _, _, change in of_type])
-        for (variable, old, _), change in zip(of_type, of_each, strict=True):
+    for same_type in changes.values():
+        flat = collectives.total(tf.concat([tf.reshape(change, [-1]) for _, _, change in same_type], 0))
+        totals = tf.split(flat, [int(change.shape.num_elements()) for _, _, change in same_type])
+        for (variable, old, _), change in zip(same_type, totals, strict=True):
             variable.assign(old + tf.reshape(change, old.shape))

@@ -4,17 +4,13 @@ Many models have such versions: they prepare their data and call that of `keras.
 version, as in plain Keras, and Tarantella steps in where Keras' method is reached.
 """
 
-from __future__ import annotations
-
 import functools
 import weakref
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella.keras.adapter import keras
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 METHODS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
 

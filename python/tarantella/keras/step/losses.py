@@ -5,10 +5,9 @@ sum, or a mean over the elements that a mask or sample weights leave, is scaled 
 loss that couples the samples of a batch is right only if it is computed from all of them, on every rank.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import tensorflow as tf
 
@@ -18,9 +17,6 @@ from tarantella.keras import adapter
 from tarantella.keras.data import rows as rows_of_batch
 from tarantella.keras.reduction import rows as rows_of_ranks
 from tarantella.keras.step import batch_sums, noise
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @dataclass
@@ -82,7 +78,7 @@ def across_ranks(loss: Any, step: LossStep) -> Callable[..., tf.Tensor]:
         total = step.total() if id(loss) in step.loss_kinds.gathered else None
         if total is not None:
             with noise.noise_of_batch():
-                return loss(*(of_all_ranks(tensors, total) for tensors in (y_true, y_pred, sample_weight)))
+                return loss(*(gathered_rows(tensors, total) for tensors in (y_true, y_pred, sample_weight)))
         value, divisor = adapter.loss_and_divisor(loss, y_true, y_pred, sample_weight)
         if divisor is adapter.ALL_ELEMENTS and id(loss) in step.loss_kinds.summed:
             divisor = adapter.NO_DIVISOR
@@ -101,7 +97,7 @@ def across_ranks(loss: Any, step: LossStep) -> Callable[..., tf.Tensor]:
 
 
 @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-def of_all_ranks(tensors: Any, total: tf.Tensor) -> Any:
+def gathered_rows(tensors: Any, total: tf.Tensor) -> Any:
     """The rows of all ranks, of which rank r of n has ``batch[r::n]``, in the order of the batch. Masks go with them."""
     size = runtime.get_size()
     begins = [tf.minimum(tf.constant(rank, tf.int64), total) for rank in range(size)]  # a small batch has no row for some ranks

@@ -1,8 +1,7 @@
 """The metrics and logs of a step, brought together over ranks where Keras would just use them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,14 +12,10 @@ from tarantella.keras import adapter
 from tarantella.keras.reduction import collectives as tensor_collectives
 from tarantella.keras.reduction import gradients
 from tarantella.keras.reduction.reducer import Spec
+from tarantella.keras.reduction.registry import ReducerRegistry
 from tarantella.keras.step import batch_check, losses
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tarantella.keras.reduction.registry import ReducerRegistry
-    from tarantella.keras.step.current_step import CurrentStep
-    from tarantella.keras.step.patch import Attribute
+from tarantella.keras.step.current_step import CurrentStep
+from tarantella.keras.step.patch import Attribute
 
 _OTHER_PROPORTION = (
     "the batches of each rank have tensors of several sizes, in other proportions on other ranks: a rank counts by the samples "
@@ -38,7 +33,7 @@ class MetricReduction:
         self._step = step
         self.observe_sums: Callable[[Sequence[Any], Sequence[Any]], None] | None = None  # given variables and sums of each step
         self._were_asked_for = False  # by get_metrics_result, in this step
-        self._of_all_ranks: dict[int, Any] = {}  # what that has given in a training step, by id
+        self._reduced_results: dict[int, Any] = {}  # what that has given in a training step, by id
         self._by_all: dict[int, Any] = {}  # metrics that saw the samples of all ranks, by id
         self._updates: dict[int, int] = {}  # how often each mean was given a number in this step, by the metric's id
         self._results: dict[int, tuple[Any, Any, int]] = {}  # of this step: tensor, metric, and place in its result, by id
@@ -46,7 +41,7 @@ class MetricReduction:
     def begin_step(self) -> None:
         """A step begins to be traced or run."""
         self._were_asked_for = False
-        self._of_all_ranks, self._updates, self._results = {}, {}, {}
+        self._reduced_results, self._updates, self._results = {}, {}, {}
 
     def hooks(self) -> list[Attribute]:
         """The methods of the model and its metrics to replace while it is trained or evaluated."""
@@ -67,13 +62,13 @@ class MetricReduction:
             self._were_asked_for = True
             if self._step.is_training:
                 result = adapter.results_with(variables, self._reduced_states(variables), original)
-                self._of_all_ranks.update((id(leaf), leaf) for leaf in tf.nest.flatten(result))
+                self._reduced_results.update((id(leaf), leaf) for leaf in tf.nest.flatten(result))
                 return result
             if self._step.is_running:  # a test step: states are reduced after the last batch
                 if self.observe_sums is not None:
                     self._reduced_states(variables)
                 return original()
-            own = [np.asarray(state) for state in self._of_master(variables, [adapter.unwrap(v) for v in variables])]
+            own = [np.asarray(state) for state in self._summands(variables, [adapter.unwrap(v) for v in variables])]
             sums = collectives.all_reduce_each(own)
             return adapter.results_with(variables, [tf.convert_to_tensor(s) for s in sums], original)
 
@@ -99,8 +94,8 @@ class MetricReduction:
 
         Keras takes the mean over batches of their losses, weighted by these rows; ranks that of their losses, by samples.
         """
-        of_all = tensor_collectives.total(tf.cast(rows, tf.float64))
-        return tf.cast(of_all * self._step.weight(), tf.float32)
+        all_rows = tensor_collectives.total(tf.cast(rows, tf.float64))
+        return tf.cast(all_rows * self._step.weight(), tf.float32)
 
     def _update_by_all(self, metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         """A metric whose states cannot be added up is given the samples of all ranks, on each of them."""
@@ -110,12 +105,12 @@ class MetricReduction:
             self._by_all.pop(id(metric), None)
             if total is not None:
                 self._by_all[id(metric)] = metric
-                args, kwargs = losses.of_all_ranks((args, kwargs), total)
+                args, kwargs = losses.gathered_rows((args, kwargs), total)
             return original(*args, **kwargs)
 
         return update_state
 
-    def _of_master(self, variables: Sequence[Any], states: Sequence[Any]) -> list[tf.Tensor]:
+    def _summands(self, variables: Sequence[Any], states: Sequence[Any]) -> list[tf.Tensor]:
         """The states, whose sum over ranks is taken: those of metrics that saw all samples count on the master alone."""
         by_all = {id(variable) for metric in self._by_all.values() for variable in metric.variables}
         counts = [runtime.is_master_rank() or id(variable) not in by_all for variable in variables]
@@ -168,8 +163,8 @@ class MetricReduction:
         if not isinstance(logs, dict):
             return logs
         leaves = tf.nest.flatten(logs)
-        recorded = {i: found for i, found in self._results.items() if i not in self._of_all_ranks}
-        others = [leaf for leaf in leaves if id(leaf) not in recorded and id(leaf) not in self._of_all_ranks]
+        recorded = {i: found for i, found in self._results.items() if i not in self._reduced_results}
+        others = [leaf for leaf in leaves if id(leaf) not in recorded and id(leaf) not in self._reduced_results]
         if self._were_asked_for and not others:
             return logs
         results: dict[int, list[Any]] = {}
@@ -180,7 +175,7 @@ class MetricReduction:
         means = iter(self._means(others))
         reduced = []
         for leaf in leaves:
-            if id(leaf) in self._of_all_ranks:
+            if id(leaf) in self._reduced_results:
                 reduced.append(leaf)
             elif id(leaf) in recorded:
                 _, metric, place = recorded[id(leaf)]
@@ -203,7 +198,7 @@ class MetricReduction:
 
     def _reduced_states(self, variables: list[Any]) -> list[tf.Tensor]:
         states = self._step.read_unchanged_if_empty(variables)
-        return self._sums_of_states(variables, self._of_master(variables, states))
+        return self._sums_of_states(variables, self._summands(variables, states))
 
     def _sums_of_states(self, variables: list[Any], states: Sequence[Any]) -> list[tf.Tensor]:
         """The sums over ranks of metric states. The same bucket carries a check that all ranks saw the same batch."""

@@ -5,8 +5,6 @@ is usual. For anything else, such as a queue of features, it is not what one dev
 the first step (`trial/kept_state.py`) has refused it, or found out how ranks bring it together.
 """
 
-from __future__ import annotations
-
 import weakref
 from typing import Any
 
@@ -16,16 +14,16 @@ from tarantella import runtime
 from tarantella.keras import adapter
 from tarantella.keras.reduction import weights
 
-_warned: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()  # the variables, for each model
+_warned_variables: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()  # the variables, for each model
 
 
 def average(model: Any) -> None:
     """Replaces each of these weights that differs between ranks by its mean over them. Collective."""
     differing = weights.average(adapter.moving_statistics(model))
     differing += weights.differing(_variables_of_tensorflow(model))
-    usual = {id(weight) for weight in of_batch_normalization(model)}
+    usual = {id(weight) for weight in batch_normalization_statistics(model)}
     paths = {adapter.path(variable) for variable in differing if id(variable) not in usual}
-    warned = _warned.setdefault(model, set())
+    warned = _warned_variables.setdefault(model, set())
     if paths - warned:
         warned.update(paths)
         runtime.logger.warning(
@@ -38,7 +36,7 @@ def average(model: Any) -> None:
 
 def kept(model: Any) -> list[Any]:
     """The numbers that a step may change without an optimizer and keep, but not BatchNormalization's averages nor seeds."""
-    others = {id(variable) for variable in (*of_batch_normalization(model), *adapter.seed_variables(model))}
+    others = {id(variable) for variable in (*batch_normalization_statistics(model), *adapter.seed_variables(model))}
     variables = [*adapter.untrained_weights(model), *_variables_of_tensorflow(model)]
     types = [tf.as_dtype(adapter.dtype_of(variable)) for variable in variables]
     are_numbers = [dtype.is_floating or dtype.is_integer for dtype in types]
@@ -52,7 +50,7 @@ def _variables_of_tensorflow(model: Any) -> list[tf.Variable]:
     return [variable for variable in attributes if isinstance(variable, tf.Variable) and id(variable) not in known]
 
 
-def of_batch_normalization(model: Any) -> list[Any]:
+def batch_normalization_statistics(model: Any) -> list[Any]:
     """The averages that the BatchNormalization layers of a model keep."""
     layers = [layer for layer in adapter.layers_of(model) if isinstance(layer, adapter.keras.layers.BatchNormalization)]
     return [weight for layer in layers for weight in layer.non_trainable_weights]

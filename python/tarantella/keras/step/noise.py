@@ -8,14 +8,14 @@ seed and on the rank alone. Rank 0 draws what one device draws.
 What is not noise is left alone: initial values of variables, and operations of datasets, which no step runs.
 """
 
-from __future__ import annotations
-
+import enum
 import functools
 import re
 import threading
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -27,15 +27,21 @@ from tarantella.keras.adapter.random_operations import SEEDS, Draw, Seeds
 from tarantella.keras.reduction import weights
 from tarantella.keras.xla import operations
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator
-
 _SCOPE = "tnt_noise"  # part of the name of each operation that drew in one of the contexts below
 _SPREAD = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: its multiples are far from each other, and from small numbers
 
-_BY_RANK, _OF_BATCH, _SAME, _BY_SHARD, _UNCHANGED = "by rank", "of batch", "same", "by shard", "unchanged"
-_CONSTANT = "constant"
 _NUMBER = 0.7  # in the place of each random number of a trial: a dropout of one's own at a rate of 0.5 leaves something
+
+
+class _Kind(enum.Enum):
+    """How random numbers are drawn in a context."""
+
+    BY_RANK = enum.auto()
+    BATCH = enum.auto()
+    SAME = enum.auto()
+    BY_SHARD = enum.auto()
+    UNCHANGED = enum.auto()
+    CONSTANT = enum.auto()
 
 
 @dataclass(frozen=True)
@@ -47,12 +53,12 @@ class _Context:
         in_graph: whether it was entered in a function that is being traced.
     """
 
-    kind: str
+    kind: _Kind
     change: int
     in_graph: bool
 
 
-class _Entered(threading.local):
+class _ThreadContexts(threading.local):
     """The contexts of each thread: the threads that make batches draw at the same time, and not inside the step."""
 
     def __init__(self) -> None:
@@ -61,7 +67,7 @@ class _Entered(threading.local):
         self.scopes: list[str] = []  # of operations in graphs that drew by rank
 
 
-_entered = _Entered()
+_thread_contexts = _ThreadContexts()
 
 
 @contextmanager
@@ -84,7 +90,7 @@ def noise_by_rank() -> Iterator[None]:
         return
     _install()
     change = runtime.get_rank() * _SPREAD % (1 << 63)
-    with _enter(_BY_RANK, change), tf.variable_creator_scope(_initial_values):
+    with _enter(_Kind.BY_RANK, change), tf.variable_creator_scope(_initial_values):
         yield
     graph = context.graph()
     if graph is not None and runtime.is_master_rank():
@@ -94,7 +100,7 @@ def noise_by_rank() -> Iterator[None]:
 @contextmanager
 def noise_by_shard() -> Iterator[None]:
     """Context of a shard in `reproducible` mode, where the states of generators are the shard's own."""
-    with _enter(_BY_SHARD):
+    with _enter(_Kind.BY_SHARD):
         yield
 
 
@@ -115,15 +121,15 @@ def same_noise() -> Iterator[None]:
         ...     direction = keras.random.normal([8], seed=self.seed_generator)
     """
     inside = _innermost()
-    if inside is not None and inside.kind == _BY_SHARD:
+    if inside is not None and inside.kind is _Kind.BY_SHARD:
         raise UnsupportedError(
             "tnt.same_noise() in a reproducible model: each shard draws from generators of its own. Compute what a whole batch "
             "has in common before the step, in the dataset or in a callback"
         )
-    if inside is None or inside.kind in (_UNCHANGED, _CONSTANT):
+    if inside is None or inside.kind in (_Kind.UNCHANGED, _Kind.CONSTANT):
         yield
         return
-    with _enter(_SAME):
+    with _enter(_Kind.SAME):
         yield
 
 
@@ -134,10 +140,10 @@ def noise_of_batch() -> Iterator[None]:
     Operations with a hidden state draw by rank all the same: ranks do not keep that alike.
     """
     inside = _innermost()
-    if inside is None or inside.kind != _BY_RANK:
+    if inside is None or inside.kind is not _Kind.BY_RANK:
         yield
         return
-    with _enter(_OF_BATCH, inside.change):
+    with _enter(_Kind.BATCH, inside.change):
         yield
 
 
@@ -149,7 +155,7 @@ def constant_noise() -> Iterator[None]:
         RefusedInTrial: (from the calls inside) for an operation that has no such number, such as a shuffle.
     """
     _install()
-    with _enter(_CONSTANT):
+    with _enter(_Kind.CONSTANT):
         yield
 
 
@@ -160,23 +166,23 @@ def start_generators_alike(model: Any) -> None:
 
 
 @contextmanager
-def _enter(kind: str, change: int = 0) -> Iterator[None]:
-    _entered.contexts.append(_Context(kind, change, in_graph=not tf.executing_eagerly()))
+def _enter(kind: _Kind, change: int = 0) -> Iterator[None]:
+    _thread_contexts.contexts.append(_Context(kind, change, in_graph=not tf.executing_eagerly()))
     try:
         yield
     finally:
-        _entered.contexts.pop()
+        _thread_contexts.contexts.pop()
 
 
 def _innermost() -> _Context | None:
     """The context that counts here. None also where a function that is being traced was left, as for initial values."""
-    found = _entered.contexts[-1] if _entered.contexts else None
+    found = _thread_contexts.contexts[-1] if _thread_contexts.contexts else None
     return None if found is None or (found.in_graph and tf.executing_eagerly()) else found
 
 
 def _initial_values(next_creator: Callable[..., Any], **kwargs: Any) -> Any:
     """Makes a variable. Its initial value is the same on all ranks."""
-    with _enter(_UNCHANGED):
+    with _enter(_Kind.UNCHANGED):
         return next_creator(**kwargs)
 
 
@@ -189,15 +195,15 @@ def _install() -> None:
     random_operations.trace_apart(_mark)
 
 
-def _mark() -> tuple[str, int] | None:
+def _mark() -> tuple[_Kind, int] | None:
     """The context of random draws here; None: they are TensorFlow's own."""
     inside = _innermost()
-    return None if inside is None or inside.kind in (_BY_SHARD, _UNCHANGED) else (inside.kind, inside.change)
+    return None if inside is None or inside.kind in (_Kind.BY_SHARD, _Kind.UNCHANGED) else (inside.kind, inside.change)
 
 
 def number_of_draws() -> int:
     """How often random numbers were drawn on this thread so far, in contexts that change them."""
-    return _entered.draws
+    return _thread_contexts.draws
 
 
 @contextmanager
@@ -207,11 +213,11 @@ def naming_layers(model: Any, said: set[str]) -> Iterator[None]:
     Args:
         said: the names of those that were named before.
     """
-    _entered.scopes.clear()
+    _thread_contexts.scopes.clear()
     yield
     kinds = {layer.name: type(layer).__name__ for layer in adapter.layers_of(model)}
-    found = [_layer_of(scope, model, kinds) for scope in _entered.scopes]
-    _entered.scopes.clear()
+    found = [_layer_of(scope, model, kinds) for scope in _thread_contexts.scopes]
+    _thread_contexts.scopes.clear()
     new = [name for name in dict.fromkeys(found) if name not in said]
     if new:
         said.update(new)
@@ -234,15 +240,15 @@ def _layer_of(scope: str, model: Any, names: Container[str]) -> str:
 
 
 def _draw(draw: Draw) -> Any:
-    _entered.draws += 1
+    _thread_contexts.draws += 1
     inside = _innermost()
-    if inside is not None and inside.kind == _CONSTANT:
+    if inside is not None and inside.kind is _Kind.CONSTANT:
         return _constant(draw)
     graph = context.graph()
-    if inside is not None and inside.kind == _BY_RANK and graph is not None:
-        _entered.scopes.append(graph.get_name_scope())
+    if inside is not None and inside.kind is _Kind.BY_RANK and graph is not None:
+        _thread_contexts.scopes.append(graph.get_name_scope())
     with tf.name_scope(_SCOPE):
-        if inside is None or inside.kind == _SAME:
+        if inside is None or inside.kind is _Kind.SAME:
             if draw.seeds is Seeds.ATTRIBUTES:
                 raise UnsupportedError(
                     f"the operation {draw.operation} inside tnt.same_noise(): its hidden state begins anew when a rank traces "
@@ -251,7 +257,7 @@ def _draw(draw: Draw) -> Any:
                     "keras.backend.experimental.enable_tf_random_generator())"
                 )
             return draw.run()
-        is_alike = inside.kind == _OF_BATCH and draw.seeds is not Seeds.ATTRIBUTES
+        is_alike = inside.kind is _Kind.BATCH and draw.seeds is not Seeds.ATTRIBUTES
         return draw.run() if not inside.change or is_alike else _FOLDED[draw.seeds](draw, inside.change)
 
 
@@ -316,15 +322,15 @@ _FOLDED: dict[Seeds, Callable[[Draw, int], Any]] = {
 
 # --------------------------------------------------------------------------------------------- functions traced elsewhere
 
-_warned: set[str] = set()
+_warned_layers: set[str] = set()
 
 
 def _warn_of_other_functions(graph: Any) -> None:
     """Functions that are not traced anew, such as those of a SavedModel, draw as they were made to: alike on all ranks."""
     for function, draws in operations.functions_that_draw(graph, SEEDS, _SCOPE).items():
         name = re.sub(r"^__[a-z]+_|_\d+$", "", function)
-        if name not in _warned:
-            _warned.add(name)
+        if name not in _warned_layers:
+            _warned_layers.add(name)
             runtime.logger.warning(
                 "the step calls %s, which was traced or loaded from a file before: what it draws by %s is the same on all "
                 "ranks. Call the Python function in its place, and each rank draws numbers of its own",

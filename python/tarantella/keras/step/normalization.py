@@ -1,18 +1,14 @@
 """BatchNormalization over the samples of all ranks, for every layer that is made with ``synchronized=True``."""
 
-from __future__ import annotations
-
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.keras import adapter, context
 from tarantella.keras.reduction import collectives
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 def is_synchronized(layer: Any) -> bool:
@@ -59,9 +55,9 @@ def moments(x: tf.Tensor, axes: Sequence[int], keepdims: bool = False, mask: Any
         present = tf.cast(weight > 0, x.dtype)
         counted, count = counted * present, count * present
     sums = tf.reduce_sum(x * counted, list(axes), keepdims=True)
-    of_all = _sum_over_ranks(tf.concat([tf.reshape(sums, [-1]), [count]], 0))
-    total = tf.stop_gradient(of_all[-1])
-    mean = tf.math.divide_no_nan(tf.reshape(of_all[:-1], tf.shape(sums)), total)
+    totals = _sum_over_ranks(tf.concat([tf.reshape(sums, [-1]), [count]], 0))
+    total = tf.stop_gradient(totals[-1])
+    mean = tf.math.divide_no_nan(tf.reshape(totals[:-1], tf.shape(sums)), total)
     # deviations from the mean add up to zero over all ranks, and so does their gradient with respect to the mean
     squares = tf.reduce_sum(tf.square(x - tf.stop_gradient(mean)) * counted, list(axes), keepdims=True)
     variance = tf.math.divide_no_nan(_sum_over_ranks(squares), total)
@@ -89,7 +85,7 @@ def _sum_over_ranks(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.T
 # ---------------------------------------------------------------------------------------- statistics of each rank's own part
 
 MIN_SAMPLES = 16  # on each rank: BatchNormalization works well with so many samples
-_told: weakref.WeakSet[Any] = weakref.WeakSet()  # the models
+_warned_models: weakref.WeakSet[Any] = weakref.WeakSet()  # the models
 
 
 def warn_of_local_statistics(model: Any, batch_size: int | None, shards: int | None = None) -> None:
@@ -109,7 +105,7 @@ def warn_of_local_statistics(model: Any, batch_size: int | None, shards: int | N
     parts, what = (runtime.get_size(), "rank") if shards is None else (shards, "shard")
     remedy = "" if shards else ". tnt.keras.layers.SyncBatchNormalization takes its statistics over the whole batch"
     if batch_size is not None and batch_size // parts < MIN_SAMPLES:
-        _told.add(model)
+        _warned_models.add(model)
         runtime.logger.warning(
             "Micro batch size should be at least %d when using Batch Normalization: %d %ss share %d samples%s",
             MIN_SAMPLES,
@@ -118,8 +114,8 @@ def warn_of_local_statistics(model: Any, batch_size: int | None, shards: int | N
             batch_size,
             remedy,
         )
-    elif model not in _told:
-        _told.add(model)
+    elif model not in _warned_models:
+        _warned_models.add(model)
         runtime.logger.warning(
             "%s%s: Batch Normalization takes its statistics over the samples of each %s, so results differ from those of one "
             "device%s",

@@ -1,12 +1,8 @@
 """Attributes of objects that are replaced for a while."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 Attribute = tuple[Any, str, Any]
 """An object, the name of one of its attributes, and the value that the attribute is to have."""

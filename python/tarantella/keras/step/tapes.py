@@ -4,19 +4,14 @@ A step that computes with its gradients, as one that clips them does, needs thos
 tape makes them, and the optimizer takes what the step made of them.
 """
 
-from __future__ import annotations
-
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras import adapter
 from tarantella.keras.reduction import gradients
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
 
 @contextmanager

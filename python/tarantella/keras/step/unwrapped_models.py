@@ -4,20 +4,16 @@ A clone, or a model loaded from a file, is a plain Keras model, whose `fit` know
 `fit` raises an error that says what to do. Other plain models may train, each rank its own, and the log says so once.
 """
 
-from __future__ import annotations
-
 import functools
 import weakref
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella import runtime
 from tarantella.errors import TarantellaError
 from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _wrapped: weakref.WeakSet[Any] = weakref.WeakSet()  # models inside a tnt.Model
 _copied: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()  # and how each came to be

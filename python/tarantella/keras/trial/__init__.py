@@ -14,6 +14,6 @@ a run and `record` notes it, `state` restores what runs change, `comparison` com
 and brings the findings of all ranks together. Trials come before the first step, and again on the first batch of later epochs
 as far as that costs little (`again`).
 
-`made_up` makes samples up for the one kind of model that must be tried before there is data: a pipeline, whose ranks give up
-the weights of other stages before they read a batch.
+`parts.made_up_batch` makes samples up for the one kind of model that must be tried before there is data: a pipeline, whose
+ranks give up the weights of other stages before they read a batch.
 """

@@ -1,17 +1,13 @@
 """When a batch is tried again: data may change from epoch to epoch, and a trial takes time."""
 
-from __future__ import annotations
-
 import time
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella import collectives
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PART = 0.01
 """The part of the time of a training that later trials may take."""

@@ -4,25 +4,18 @@ A loss, what layers add, or a model's own `compute_loss` is computed of the samp
 sums of the whole in the parts. All ranks try what any of them found to be coupled, and agree on how each sum is made.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from tarantella.keras import adapter
 from tarantella.keras.step.batch_sums import BatchSums
 from tarantella.keras.trial import losses
 from tarantella.keras.trial.comparison import Kind
 from tarantella.keras.trial.own_step import OwnStep
-from tarantella.keras.trial.run import Runs
+from tarantella.keras.trial.parts import Parts
+from tarantella.keras.trial.run import Runs, Tried
 from tarantella.keras.trial.state import losses_of
-from tarantella.keras.trial.verdict import NO_ROWS
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from tarantella.keras.trial.parts import Parts
-    from tarantella.keras.trial.run import Tried
-    from tarantella.keras.trial.verdict import Findings
+from tarantella.keras.trial.verdict import NO_ROWS, Findings
 
 Subject = tuple[str, str, int]
 """``"loss"``, ``"added"`` or ``"own"``, the step, and the place of a loss."""
@@ -71,13 +64,13 @@ class BySums:
                 finding = trial.finding()
                 found = [*finding.updates.values(), *finding.logs.values(), finding.gradients]
                 if trial.records is not None and adapter.has_own(self._model, step):
-                    of_losses = losses.compiled_kinds(losses_of(self._model), parts, *trial.records, trial.again)
-                    found += [kind for kind, _ in of_losses.values()]
+                    loss_kinds = losses.compiled_kinds(losses_of(self._model), parts, *trial.records, trial.again)
+                    found += [kind for kind, _ in loss_kinds.values()]
             else:
-                whole, records = Runs(self._tried, step, spreads=False).of(parts)
+                whole, records = Runs(self._tried, step, spreads=False).records(parts)
                 if what == "loss":
-                    of_loss = losses.compiled_kinds([losses_of(self._model)[place]], parts, whole, records, lambda: whole)
-                    found = [kind for kind, _ in of_loss.values()]
+                    loss_kind = losses.compiled_kinds([losses_of(self._model)[place]], parts, whole, records, lambda: whole)
+                    found = [kind for kind, _ in loss_kind.values()]
                 else:
                     found = [kind for kind, _ in losses.added_kinds(parts, whole, records).values()]
         except Exception:  # whatever it refuses, it stays coupled, and that is said
@@ -101,8 +94,8 @@ class BySums:
 
     def _method(self, subject: Subject) -> str:
         """The method of the model in which it takes its sums; empty for a loss."""
-        of_step = subject[1] if adapter.has_own(self._model, subject[1]) else "compute_loss"
-        return {"loss": "", "added": "call"}.get(subject[0], of_step)
+        step_method = subject[1] if adapter.has_own(self._model, subject[1]) else "compute_loss"
+        return {"loss": "", "added": "call"}.get(subject[0], step_method)
 
     def _registry(self, subject: Subject) -> tuple[dict[Any, BatchSums], Any]:
         what, step, place = subject
@@ -111,12 +104,12 @@ class BySums:
         return (self._kinds.added_by_sums, step == "train_step") if what == "added" else (self._kinds.own_by_sums, step)
 
 
-def common_places(of_ranks: list[Any]) -> list[tuple[str, tuple[str, ...]]] | None:
+def common_places(rank_places: list[Any]) -> list[tuple[str, tuple[str, ...]]] | None:
     """How each sum may be made on all ranks; None if it may not."""
-    if any(one is None for one in of_ranks) or len({tuple(name for name, _ in one) for one in of_ranks}) != 1:
+    if any(one is None for one in rank_places) or len({tuple(name for name, _ in one) for one in rank_places}) != 1:
         return None
     found = []
-    for same in zip(*of_ranks, strict=True):
+    for same in zip(*rank_places, strict=True):
         names = tuple(name for name in same[0][1] if all(name in places for _, places in same))
         if not names:
             return None

@@ -1,17 +1,12 @@
 """How numbers of a batch are made of those of its parts."""
 
-from __future__ import annotations
-
 import zlib
+from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 TOLERANCE = 1e-3  # relative: rounding in float32 is less, also in deep models
 SAME_VALUE = 1e-4  # of one number, such as a loss

@@ -1,7 +1,5 @@
 """What users declare about the samples of a batch, in the place of a trial."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 Function = TypeVar("Function")

@@ -4,23 +4,18 @@ The loop itself cannot be run again, and its loss is its own business. A call of
 loop has given it, and on two parts of them.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tarantella.keras import adapter
 from tarantella.keras.step.losses import LossKinds
 from tarantella.keras.step.patch import patched
 from tarantella.keras.trial import outputs
 from tarantella.keras.trial.comparison import Kind, NotComparable
-from tarantella.keras.trial.neutral import neutral
 from tarantella.keras.trial.parts import parts_of
 from tarantella.keras.trial.record import Record
-from tarantella.keras.trial.run import Runs, Tried
+from tarantella.keras.trial.run import Runs, Tried, neutral
 from tarantella.keras.trial.state import leaving_no_trace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 class _Calls(Runs):
@@ -30,7 +25,7 @@ class _Calls(Runs):
         super().__init__(tried, "call", spec)
         self._call = call
 
-    def _computed(self, batch: Any, weight: Any, of_whole: Any, whole: Record | None) -> Record:
+    def _computed(self, batch: Any, weight: Any, whole_divisors: Any, whole: Record | None) -> Record:
         with patched(lambda: neutral(self._tried.model)):
             return Record(outputs=[self._call(batch)])
 
@@ -57,6 +52,6 @@ def coupling(model: Any, call: Callable[[Any], Any], tensors: Sequence[Any], spe
             return _Calls(Tried(model, LossKinds(), restore), call, None if spec is None else list(spec))
 
         runs = new_runs()
-        whole, of_parts = runs.of(parts)
-        kind, apart = outputs.kind_of(parts, whole, of_parts, lambda: runs.whole(parts.whole))
+        whole, part_records = runs.records(parts)
+        kind, apart = outputs.kind_of(parts, whole, part_records, lambda: runs.whole(parts.whole))
         return outputs.sentence(model, parts, apart, "a training loop", new_runs) if kind is Kind.COUPLED else ""

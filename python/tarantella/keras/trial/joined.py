@@ -3,24 +3,19 @@
 The step is run on the whole batch. What its losses are given, labels and predictions, has rows that can be cut.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella.keras import adapter
+from tarantella.keras.step.losses import LossKinds
 from tarantella.keras.trial import losses
 from tarantella.keras.trial.comparison import NotComparable
 from tarantella.keras.trial.declared import is_declared
 from tarantella.keras.trial.parts import Parts, parts_of
 from tarantella.keras.trial.record import Record, recorded_loss
-from tarantella.keras.trial.run import Runs
+from tarantella.keras.trial.run import Runs, Tried
 from tarantella.keras.trial.state import losses_of
 from tarantella.keras.trial.trial_step import TrialStep
-
-if TYPE_CHECKING:
-    from tarantella.keras.step.losses import LossKinds
-    from tarantella.keras.trial.run import Tried
-    from tarantella.keras.trial.verdict import Findings
+from tarantella.keras.trial.verdict import Findings
 
 _TAKEN = "it is taken as a mean over the samples that tnt_batch_size states"
 
@@ -51,13 +46,13 @@ def try_losses(tried: Tried, step: str, batch: Any, found: Findings) -> None:
 def _kind(loss: Any, parts: Parts, kinds: LossKinds) -> Any:
     step = TrialStep(kinds)
 
-    def run(given: Any, weight: float, of_whole: Any = None) -> Record:
+    def run(given: Any, weight: float, whole_divisors: Any = None) -> Record:
         record = Record()
-        with step.computing(weight, of_whole):
+        with step.computing(weight, whole_divisors):
             recorded_loss(record, loss, step)(*given)
         record.divisors = step.divisors
         return record
 
     whole = run(parts.whole, 1.0)
-    of_parts = [run(part, weight, whole.divisors) for part, weight in zip(parts.parts, parts.weights, strict=True)]
-    return losses.compiled_kinds([loss], parts, whole, of_parts, lambda: run(parts.whole, 1.0))[0]
+    part_records = [run(part, weight, whole.divisors) for part, weight in zip(parts.parts, parts.weights, strict=True)]
+    return losses.compiled_kinds([loss], parts, whole, part_records, lambda: run(parts.whole, 1.0))[0]

@@ -4,9 +4,8 @@ The optimizer's variables, metrics and BatchNormalization's averages are not mea
 ranks bring together in each step (`step/kept_state.py`).
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,12 +13,8 @@ import tensorflow as tf
 from tarantella import runtime
 from tarantella.keras import adapter
 from tarantella.keras.step import moving_statistics
+from tarantella.keras.step.losses import LossKinds
 from tarantella.keras.trial.comparison import Kind, compared
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tarantella.keras.step.losses import LossKinds
 
 _ROUNDING = 1e-6  # of the variable's value
 
@@ -34,12 +29,12 @@ def kinds(
 ) -> dict[int, Kind]:
     """How changes by a whole are made of those by its parts, by place; nothing for what all samples change alike."""
     found: dict[int, Kind] = {}
-    for place, (old, new, *of_parts) in enumerate(zip(before, whole, *parts, strict=True)):
-        old, new, *of_parts = (np.asarray(value, np.float64) for value in (old, new, *of_parts))
-        floor = _ROUNDING * max(float(np.linalg.norm(value)) for value in (old, new, *of_parts))
-        if max(float(np.linalg.norm(part - new)) for part in of_parts) <= floor:
+    for place, (old, new, *part_values) in enumerate(zip(before, whole, *parts, strict=True)):
+        old, new, *part_values = (np.asarray(value, np.float64) for value in (old, new, *part_values))
+        floor = _ROUNDING * max(float(np.linalg.norm(value)) for value in (old, new, *part_values))
+        if max(float(np.linalg.norm(part - new)) for part in part_values) <= floor:
             continue
-        kind = compared(new - old, [part - old for part in of_parts], weights, floor)
+        kind = compared(new - old, [part - old for part in part_values], weights, floor)
         if kind is not Kind.UNKNOWN:
             found[place] = kind
     return found

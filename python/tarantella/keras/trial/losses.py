@@ -4,22 +4,17 @@ A loss that returns a sum is summed over ranks, or scaled in each step (`tarante
 the samples of a batch is computed from those of all ranks if it was given to `compile`, and else refused.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tarantella.keras import adapter
 from tarantella.keras.trial.comparison import SAME_VALUE, TOLERANCE, Kind, NotComparable, common_kind, compared
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tarantella.keras.trial.parts import Parts
-    from tarantella.keras.trial.record import Record
+from tarantella.keras.trial.parts import Parts
+from tarantella.keras.trial.record import Record
 
 
 def compiled_kinds(
-    losses: Sequence[Any], parts: Parts, whole: Record, of_parts: Sequence[Record], again: Callable[[], Record]
+    losses: Sequence[Any], parts: Parts, whole: Record, part_records: Sequence[Record], again: Callable[[], Record]
 ) -> dict[int, tuple[Kind, str]]:
     """The kind of each loss that was called, by its place, and what was compared, as words.
 
@@ -28,12 +23,12 @@ def compiled_kinds(
     found = {}
     for place, loss in enumerate(losses):
         calls = [key for key in whole.losses if key[0] == id(loss)]
-        if calls and not all(key in part.losses for key in calls for part in of_parts):
+        if calls and not all(key in part.losses for key in calls for part in part_records):
             raise NotComparable("a loss is computed more often of all samples than of some")
-        of_calls = [_compared(parts, whole.losses[key], [part.losses[key] for part in of_parts]) for key in calls]
-        if of_calls:
-            kind = common_kind(kind for kind, _ in of_calls)
-            found[place] = kind, next((said for one, said in of_calls if one is Kind.COUPLED), "")
+        call_kinds = [_compared(parts, whole.losses[key], [part.losses[key] for part in part_records]) for key in calls]
+        if call_kinds:
+            kind = common_kind(kind for kind, _ in call_kinds)
+            found[place] = kind, next((said for one, said in call_kinds if one is Kind.COUPLED), "")
     if any(kind is Kind.COUPLED for kind, _ in found.values()):
         repeated = again().losses
         if any(abs(float(repeated[key]) - float(value)) > 1e-6 * abs(float(value)) for key, value in whole.losses.items()):
@@ -41,22 +36,23 @@ def compiled_kinds(
     return found
 
 
-def added_kinds(parts: Parts, whole: Record, of_parts: Sequence[Record]) -> dict[tuple[int, int], tuple[Kind, str]]:
+def added_kinds(parts: Parts, whole: Record, part_records: Sequence[Record]) -> dict[tuple[int, int], tuple[Kind, str]]:
     """The kind of each loss that a layer added, by the layer's id and the number of its call, and what was compared."""
-    if any(part.added.keys() != whole.added.keys() for part in of_parts):
+    if any(part.added.keys() != whole.added.keys() for part in part_records):
         raise NotComparable("not as many losses are added for any samples")
     return {
-        key: _compared(parts, value, [part.added[key] for part in of_parts], TOLERANCE) for key, value in whole.added.items()
+        key: _compared(parts, value, [part.added[key] for part in part_records], TOLERANCE)
+        for key, value in whole.added.items()
     }
 
 
-def _compared(parts: Parts, whole: Any, of_parts: Sequence[Any], tolerance: float = SAME_VALUE) -> tuple[Kind, str]:
-    return compared(whole, of_parts, parts.weights, tolerance=tolerance), _numbers(parts, whole, of_parts)
+def _compared(parts: Parts, whole: Any, part_values: Sequence[Any], tolerance: float = SAME_VALUE) -> tuple[Kind, str]:
+    return compared(whole, part_values, parts.weights, tolerance=tolerance), _numbers(parts, whole, part_values)
 
 
-def _numbers(parts: Parts, whole: Any, of_parts: Sequence[Any]) -> str:
+def _numbers(parts: Parts, whole: Any, part_values: Sequence[Any]) -> str:
     """The numbers that were compared, as words."""
-    value, values = float(whole), [float(part) for part in of_parts]
+    value, values = float(whole), [float(part) for part in part_values]
     mean = sum(weight * number for weight, number in zip(parts.weights, values, strict=True))
     off = 100 * abs(mean - value) / max(abs(value), abs(mean), 1e-30)
     return (

@@ -7,21 +7,15 @@ together, as a function does that returns the F1 score of a batch, or if the res
 each rank has to give the metric the samples of all ranks.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from tarantella.keras import adapter
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from tarantella.keras.trial.record import Record
+from tarantella.keras.trial.record import Record
 
 States = list["NDArray[np.float64]"]
 
@@ -37,25 +31,25 @@ class Finding(NamedTuple):
     """Why it could not be tried."""
 
 
-def of_user(model: Any) -> list[Any]:
+def user_metrics(model: Any) -> list[Any]:
     """The metrics of a model that are not Keras' own, or that Keras made of a function of the user's."""
     return [m for m in adapter.given_metrics(model) if not adapter.is_builtin(m) or adapter.is_metric_of_function(m)]
 
 
-def findings(metrics: Sequence[Any], whole: Record, of_parts: Sequence[Record]) -> dict[int, Finding]:
+def findings(metrics: Sequence[Any], whole: Record, part_records: Sequence[Record]) -> dict[int, Finding]:
     """What is found of each metric that was called, by its place. Its state is another one afterwards."""
     found = {}
     for place, metric in enumerate(metrics):
         if any(one is metric for one, _, _ in whole.metric_calls):
             try:
-                found[place] = _tried(metric, whole, of_parts)
+                found[place] = _tried(metric, whole, part_records)
             except Exception as error:  # a metric may refuse to be called twice in any way
                 found[place] = Finding(not_tried=f"{type(error).__name__}: {error}")
             metric.reset_state()  # what it keeps in no variable is not restored otherwise
     return found
 
 
-def _tried(metric: Any, whole: Record, of_parts: Sequence[Record]) -> Finding:
+def _tried(metric: Any, whole: Record, part_records: Sequence[Record]) -> Finding:
     metric.reset_state()
     states = [_state(metric)]
     for _ in range(2):
@@ -65,9 +59,9 @@ def _tried(metric: Any, whole: Record, of_parts: Sequence[Record]) -> Finding:
     if problem or not _has_samples(metric, whole):
         return Finding(problem)
     metric.reset_state()
-    _update(metric, of_parts[0])
+    _update(metric, part_records[0])
     state, result = [tf.identity(adapter.unwrap(variable)) for variable in metric.variables], _result(metric)
-    for part in of_parts[1:]:
+    for part in part_records[1:]:
         _update(metric, part)
     couples = not all(map(_same, states[1], _state(metric)))
     for variable, value in zip(metric.variables, state, strict=True):

@@ -4,56 +4,50 @@ What normalises by a batch in training alone couples samples by design, as Batch
 step of the user's own is tried as a whole (`own_step`).
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras import adapter
 from tarantella.keras.step.patch import patched
 from tarantella.keras.trial.comparison import TOLERANCE, Kind, NotComparable, difference_of_rows
-from tarantella.keras.trial.record import recorded
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tarantella.keras.trial.parts import Parts
-    from tarantella.keras.trial.record import Record
-    from tarantella.keras.trial.run import Runs
+from tarantella.keras.trial.parts import Parts
+from tarantella.keras.trial.record import Record, recorded
+from tarantella.keras.trial.run import Runs
 
 
-def difference(parts: Parts, whole: Sequence[Any], of_parts: Sequence[Sequence[Any]]) -> float:
+def difference(parts: Parts, whole: Sequence[Any], part_values: Sequence[Sequence[Any]]) -> float:
     """The largest difference between outputs and those of the parts. Raises NotComparable if these are others."""
-    flat = [tf.nest.flatten(list(outputs)) for outputs in (whole, *of_parts)]
+    flat = [tf.nest.flatten(list(outputs)) for outputs in (whole, *part_values)]
     if len({len(outputs) for outputs in flat}) != 1:
         raise NotComparable("it gives not as many outputs for any samples")
-    return max((_of_tensor(parts, *same) for same in zip(*flat, strict=True)), default=0.0)
+    return max((_tensor_difference(parts, *same) for same in zip(*flat, strict=True)), default=0.0)
 
 
-def _of_tensor(parts: Parts, whole: Any, *of_parts: Any) -> float:
+def _tensor_difference(parts: Parts, whole: Any, *part_values: Any) -> float:
     if isinstance(whole, tf.RaggedTensor):
-        if not all(isinstance(part, tf.RaggedTensor) for part in of_parts):
+        if not all(isinstance(part, tf.RaggedTensor) for part in part_values):
             raise NotComparable("it is ragged for some samples only")
-        together = tf.concat(of_parts, 0)
+        together = tf.concat(part_values, 0)
         if whole.row_lengths().numpy().tolist() != together.row_lengths().numpy().tolist():
             return float("inf")
         width = int(tf.reduce_max(whole.row_lengths())) if whole.nrows() else 0
         shape = [None, width, *[None] * (whole.shape.rank - 2)]
-        whole, of_parts = whole.to_tensor(shape=shape), tuple(part.to_tensor(shape=shape) for part in of_parts)
+        whole, part_values = whole.to_tensor(shape=shape), tuple(part.to_tensor(shape=shape) for part in part_values)
     if isinstance(whole, tf.SparseTensor):
-        whole, of_parts = tf.sparse.to_dense(whole), tuple(map(tf.sparse.to_dense, of_parts))
-    return difference_of_rows(whole, of_parts, parts.sizes)
+        whole, part_values = tf.sparse.to_dense(whole), tuple(map(tf.sparse.to_dense, part_values))
+    return difference_of_rows(whole, part_values, parts.sizes)
 
 
-def kind_of(parts: Parts, whole: Record, of_parts: Sequence[Record], again: Callable[[], Record]) -> tuple[Kind, float]:
+def kind_of(parts: Parts, whole: Record, part_records: Sequence[Record], again: Callable[[], Record]) -> tuple[Kind, float]:
     """How the model's outputs are made of those of the parts, and how much they differ.
 
     Args:
         again: runs the whole once more.
     """
-    apart = difference(parts, whole.outputs, [part.outputs for part in of_parts])
+    apart = difference(parts, whole.outputs, [part.outputs for part in part_records])
     if apart <= TOLERANCE:
         return Kind.MEAN, apart
     alone = parts._replace(parts=(parts.whole,), sizes=(parts.samples,))
@@ -98,14 +92,14 @@ def _where(model: Any, parts: Parts, new_runs: Callable[[], Runs]) -> str:
     layers = adapter.layers_with_calls(model)
     with patched(lambda: [(layer, "call", recorded(layer.call, result=note(layer))) for layer in layers if layer is not model]):
         runs = new_runs()
-        runs.also = noted_in_run
-        of_whole, records = runs.of(parts)
-    whole, *of_parts = (record.also for record in (of_whole, *records))
-    calls = [Counter(id(layer) for layer, _ in record) for record in (whole, *of_parts)]
+        runs.layer_outputs = noted_in_run
+        whole_record, records = runs.records(parts)
+    whole, *part_values = (record.layer_outputs for record in (whole_record, *records))
+    calls = [Counter(id(layer) for layer, _ in record) for record in (whole, *part_values)]
     for layer, outputs in whole:
-        if any(of_record[id(layer)] != 1 for of_record in calls):
+        if any(counts[id(layer)] != 1 for counts in calls):
             continue  # such as a layer that is called for each step of a sequence
-        same = [next(found for one, found in record if one is layer) for record in of_parts]
+        same = [next(found for one, found in record if one is layer) for record in part_values]
         try:
             if difference(parts, outputs, same) > TOLERANCE:
                 return f"the layer {layer.name!r} ({type(layer).__name__})"

@@ -7,25 +7,17 @@ the global ones right, and so do the numbers that the step tracks and logs. A st
 clips them does, gets those of the batch from its tapes. A step that couples samples is refused.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tarantella.keras import adapter, context
 from tarantella.keras.trial.comparison import Kind, NotComparable, compared
-from tarantella.keras.trial.in_tapes import as_they_are, gradients_in, values_in
-from tarantella.keras.trial.record import NotTaken
-from tarantella.keras.trial.run import PartsFail, Runs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tarantella.keras.trial.parts import Parts
-    from tarantella.keras.trial.record import Record
-    from tarantella.keras.trial.run import InTapes, Tried
+from tarantella.keras.trial.parts import Parts
+from tarantella.keras.trial.record import NotTaken, Record
+from tarantella.keras.trial.run import InTapes, PartsFail, Runs, Tried, as_they_are, gradients_in, values_in
 
 _ROUNDING = 1e-5  # of the gradients of all variables: the gradient of one that should be zero is not more
 _ALIKE = 1e-3  # relative: of values of two parts that differ by less, any mean is nearly that of the whole
@@ -81,7 +73,7 @@ class OwnStep:
         if found is None:
             _refuse_16_bits(self._model)
             whole, parts = self.run()
-            found = self._found(whole, parts)
+            found = self._settled_finding(whole, parts)
             if self._name == "train_step":
                 self._compare_gradients(found, whole, parts, self.again)
         return found
@@ -90,7 +82,7 @@ class OwnStep:
 
     def run(self, in_tapes: InTapes = as_they_are) -> tuple[Record, list[Record]]:
         """The results of the step for the whole, and for its parts. in_tapes: what the step's tapes give."""
-        self.records = Runs(self._tried, self._name, None, in_tapes).of(self._parts)
+        self.records = Runs(self._tried, self._name, None, in_tapes).records(self._parts)
         return self.records
 
     def again(self, in_tapes: InTapes = as_they_are) -> Record:
@@ -119,7 +111,7 @@ class OwnStep:
             return None, False
         if kinds == {Kind.MEAN} and all(_alike([part.values[i] for part in parts]) for i in places):
             return None, False  # a model that is hardly trained: another weighting of the samples shows in gradients alone
-        found = self._found(whole, parts)
+        found = self._settled_finding(whole, parts)
         found.gradients = kinds.pop()
         return found, False
 
@@ -134,16 +126,16 @@ class OwnStep:
         is_comparable = not adapter.computes_in_16_bits(self._model)
         if is_comparable and not all(_same_gradients(whole.gradients, part.gradients) for part in parts):
             return None
-        found = self._found(whole, parts)
+        found = self._settled_finding(whole, parts)
         found.in_tapes, found.noise_later = True, whole.draws_later
         if is_comparable:
-            of_tapes = [_of_tapes(part) for part in parts]
-            self._compare_gradients(found, _of_tapes(whole), of_tapes, lambda: _of_tapes(self.again(gradients_in)))
+            tape_records = [_tape_record(part) for part in parts]
+            self._compare_gradients(found, _tape_record(whole), tape_records, lambda: _tape_record(self.again(gradients_in)))
         return found
 
     # ------------------------------------------------------------------------------------------------- the comparison
 
-    def _found(self, whole: Record, parts: Sequence[Record]) -> Finding:
+    def _settled_finding(self, whole: Record, parts: Sequence[Record]) -> Finding:
         """How the numbers that means were given, and the logs, are made of those of the parts."""
 
         def kinds(of: Callable[[Record], dict[Any, Any]]) -> dict[Any, Kind]:
@@ -166,9 +158,9 @@ class OwnStep:
         floor = _ROUNDING * max(float(np.linalg.norm(gradient)) for gradient, _ in whole.gradients)
         kinds = set()
         for i, (gradient, variable) in enumerate(whole.gradients):
-            of_parts = [part.gradients[i][0] for part in parts]
-            kinds.add(compared(gradient, of_parts, weights, floor))
-            mean = sum(weight * g for weight, g in zip(weights, of_parts, strict=True))
+            part_gradients = [part.gradients[i][0] for part in parts]
+            kinds.add(compared(gradient, part_gradients, weights, floor))
+            mean = sum(weight * g for weight, g in zip(weights, part_gradients, strict=True))
             size = max(float(np.linalg.norm(gradient)), float(np.linalg.norm(mean)), floor)
             percent = 100 * float(np.linalg.norm(gradient - mean)) / size if size else 0.0
             if percent > found.percent:
@@ -201,7 +193,7 @@ def _refuse_16_bits(model: Any) -> None:
         raise NotComparable("it computes in 16 bits")
 
 
-def _of_tapes(record: Record) -> Record:
+def _tape_record(record: Record) -> Record:
     """The record with the gradients that tapes gave in the place of those that optimizers were given."""
     return replace(record, gradients=[(gradient, variable) for gradient, variable in record.taken if gradient is not None])
 

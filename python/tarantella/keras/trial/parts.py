@@ -5,22 +5,17 @@ the longest ones are all in the other. The length of a sample is the number of i
 are not zero.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from tarantella import collectives, runtime
 from tarantella.collectives.objects import all_gather_object
 from tarantella.keras.data import rows
 from tarantella.keras.trial.comparison import NotComparable
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
 
 SAMPLES = 8  # at most: more of them would take more time, and couple no more
 
@@ -86,7 +81,7 @@ def samples_in(batch: Any) -> int:
 def _rows_of(batch: Any, chosen: NDArray[np.int64], groups: int) -> Any:
     """The rows of these samples."""
 
-    def of_tensor(tensor: Any) -> Any:
+    def tensor_rows(tensor: Any) -> Any:
         if tensor is None:
             return None
         begins = np.arange(0, int(rows.size_of(tensor)), groups)
@@ -96,7 +91,7 @@ def _rows_of(batch: Any, chosen: NDArray[np.int64], groups: int) -> Any:
         size = [1, *tensor.dense_shape.numpy()[1:]]
         return tf.sparse.concat(0, [tf.sparse.slice(tensor, [place, *[0] * (len(size) - 1)], size) for place in places])
 
-    return tf.nest.map_structure(of_tensor, batch)
+    return tf.nest.map_structure(tensor_rows, batch)
 
 
 def _lengths(tensor: Any, groups: int) -> NDArray[np.float64]:
@@ -104,17 +99,17 @@ def _lengths(tensor: Any, groups: int) -> NDArray[np.float64]:
     dominant = 1000.0
     if isinstance(tensor, tf.RaggedTensor):
         flat = tensor.merge_dims(1, -1) if tensor.shape.rank is not None and tensor.shape.rank > 2 else tensor
-        of_rows = flat.row_lengths().numpy()
+        row_lengths = flat.row_lengths().numpy()
     elif isinstance(tensor, tf.SparseTensor):
-        of_rows = np.bincount(tensor.indices.numpy()[:, 0], minlength=int(tensor.dense_shape[0]))
+        row_lengths = np.bincount(tensor.indices.numpy()[:, 0], minlength=int(tensor.dense_shape[0]))
     elif tensor.dtype == tf.string:
         words = tf.strings.length(tf.strings.regex_replace(tensor, r"\S", "")) * 1000 + tf.strings.length(tensor)
-        of_rows = tf.reduce_sum(words, list(range(1, tensor.shape.rank))).numpy()
+        row_lengths = tf.reduce_sum(words, list(range(1, tensor.shape.rank))).numpy()
     else:
         dominant = 1.0
-        of_rows = np.count_nonzero(tensor.numpy().reshape(tensor.shape[0], -1), 1) if tensor.shape[0] else np.zeros(0)
-    of_samples: NDArray[np.float64] = np.asarray(of_rows, np.float64).reshape(-1, groups).sum(0)
-    return dominant * of_samples / max(float(of_samples.max()), 1.0)
+        row_lengths = np.count_nonzero(tensor.numpy().reshape(tensor.shape[0], -1), 1) if tensor.shape[0] else np.zeros(0)
+    sample_lengths: NDArray[np.float64] = np.asarray(row_lengths, np.float64).reshape(-1, groups).sum(0)
+    return dominant * sample_lengths / max(float(sample_lengths.max()), 1.0)
 
 
 # ------------------------------------------------------------------------------------------- where a rank has few samples
@@ -137,8 +132,8 @@ def with_borrowed(batch: Any) -> Any:
     each = -(-SAMPLES // runtime.get_size())
     sent = [None if tensor is None else _as_array(tensor[:each]) for tensor in given] if _is_dense(given) else None
     shapes = None if sent is None else [None if array is None else [*array.shape[1:]] for array in sent]
-    of_ranks = all_gather_object(shapes)
-    if sent is None or any(one != of_ranks[0] for one in of_ranks):
+    rank_shapes = all_gather_object(shapes)
+    if sent is None or any(one != rank_shapes[0] for one in rank_shapes):
         if least < 2:
             raise NotComparable("a rank has fewer than two samples, and others cannot send it theirs")
         return batch
@@ -157,3 +152,38 @@ def _is_dense(tensors: Sequence[Any]) -> bool:
 def _as_array(tensor: tf.Tensor) -> NDArray[Any]:
     array: NDArray[Any] = tensor.numpy()
     return array.astype(np.bytes_) if tensor.dtype == tf.string else array
+
+
+_ANY_LENGTH, _ANY_LENGTH_OF_IMAGES = 4, 32
+
+
+def made_up_batch(batch_spec: Any) -> Any:
+    """Made-up samples of these specs, for a pipeline, which must be tried before there is data.
+
+    They differ much from each other, so that coupling shows.
+
+    Raises:
+        NotComparable: they cannot be made up.
+    """
+    random = np.random.default_rng(2)
+    given = batch_spec if isinstance(batch_spec, tuple) else (batch_spec,)
+    made = tuple(
+        tf.nest.map_structure(lambda spec, place=place: None if spec is None else _made_up(spec, place, random), specs)
+        for place, specs in enumerate(given)
+    )
+    return made if isinstance(batch_spec, tuple) else made[0]
+
+
+def _made_up(spec: Any, place: int, random: np.random.Generator) -> tf.Tensor:
+    """place: 0 for the inputs, 1 for the labels, 2 for their weights."""
+    if not isinstance(spec, tf.TensorSpec) or spec.shape.rank in (None, 0) or spec.dtype == tf.string:
+        raise NotComparable(f"it takes a {type(spec).__name__.removesuffix('Spec')} of {spec.dtype.name}")
+    any_length = _ANY_LENGTH if spec.shape.rank < 4 else _ANY_LENGTH_OF_IMAGES
+    shape = [SAMPLES, *(any_length if n is None else n for n in spec.shape[1:])]
+    scale = np.linspace(0.3, 2, SAMPLES).reshape(-1, *[1] * (len(shape) - 1))
+    numbers = np.asarray(random.integers(0, 2, shape), np.float64)
+    if spec.dtype.is_floating:
+        numbers = random.normal(size=shape) * scale if place == 0 else 0.05 + 0.9 * random.random(shape)
+    if place == 1:  # where zeros do not count, samples have other numbers of them
+        numbers = numbers * (random.random(shape) > 0.2 * scale)
+    return tf.convert_to_tensor(numbers.astype(spec.dtype.as_numpy_dtype))

@@ -1,22 +1,16 @@
 """What one run of a step gave, and the attributes of a model by which it is noted."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tarantella.keras import adapter
 from tarantella.keras.step import losses, noise
-from tarantella.keras.trial.spread import padded, spread
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from tarantella.keras.step.patch import Attribute
-    from tarantella.keras.trial.trial_step import TrialStep
+from tarantella.keras.step.patch import Attribute
+from tarantella.keras.trial.trial_step import TrialStep
 
 Calls = dict[tuple[int, int], Any]
 """By the id of an object, and the number of the call of its method."""
@@ -40,7 +34,7 @@ class NotTaken:
 class Record:
     """The results of one run of a step."""
 
-    also: list[tuple[Any, Any]] = field(default_factory=list)
+    layer_outputs: list[tuple[Any, Any]] = field(default_factory=list)
     """The outputs of layers, if they were to be looked at."""
     outputs: list[Any] = field(default_factory=list)
     """Those of the model, of each call; in a prediction, those of the step."""
@@ -89,7 +83,7 @@ class Record:
         """The tensors in the record, in their order."""
         return [tensor for tensor in tf.nest.flatten(self._traced()) if tf.is_tensor(tensor)]
 
-    def with_values(self, values: Sequence[Any]) -> Record:
+    def with_values(self, values: Sequence[Any]) -> "Record":
         """The record with other tensors in the place of those."""
         given = iter(values)
         traced = self._traced()
@@ -97,7 +91,18 @@ class Record:
         return replace(self, **tf.nest.pack_sequence_as(traced, flat))
 
     def _traced(self) -> dict[str, Any]:
-        names = ("also", "outputs", "losses", "loss_bytes", "divisors", "added", "metric_calls", "updates", "logs", "values")
+        names = (
+            "layer_outputs",
+            "outputs",
+            "losses",
+            "loss_bytes",
+            "divisors",
+            "added",
+            "metric_calls",
+            "updates",
+            "logs",
+            "values",
+        )
         return {name: getattr(self, name) for name in names}
 
 
@@ -216,3 +221,37 @@ def _recorded_update(record: Record, metric: Any) -> Callable[..., Any]:
         return original(values, sample_weight=sample_weight)
 
     return update_state
+
+
+# ------------------------------------------------------------------------ what losses are tried on beside a batch's own numbers
+
+# The first batch may hide what couples samples: a model that is hardly trained predicts much the same for all, and samples may
+# have one length where those of other batches have not. All changes follow from a sample's own numbers, so that they are the
+# same in a batch and in a part of it.
+
+
+def spread(y_true: Any, y_pred: Any) -> Any:
+    """Predictions, each sample's with a factor of its own; numbers between 0 and 1 stay between 0 and 1."""
+    if not isinstance(y_pred, tf.Tensor) or not y_pred.dtype.is_floating or not y_pred.shape.rank:
+        return y_pred
+    sample_number = tf.fill([tf.shape(y_pred)[0]], tf.constant(0.0, y_pred.dtype))
+    for part, tensor in ((1.7, y_true), (5.0, y_pred)):
+        if isinstance(tensor, tf.Tensor) and tensor.dtype != tf.string and tensor.shape.rank:
+            numbers = tf.cast(tensor, y_pred.dtype)
+            sample_number += part * tf.reduce_mean(numbers, list(range(1, tensor.shape.rank)))
+    factor = tf.reshape(0.55 + 0.4 * tf.cos(3 * sample_number), [-1, *[1] * (y_pred.shape.rank - 1)])
+    result = y_pred * factor + 0.04 * factor  # a model may begin with zeros
+    if adapter.mask_of(y_pred) is not None:
+        adapter.set_mask(result, adapter.mask_of(y_pred))
+    return result
+
+
+def padded(y_true: Any) -> Any:
+    """Labels of which samples have other numbers of zeros at their ends, as sequences have that are padded."""
+    if not isinstance(y_true, tf.Tensor) or not (y_true.dtype.is_floating or y_true.dtype.is_integer) or not y_true.shape.rank:
+        return y_true
+    rows = tf.reshape(y_true, [tf.shape(y_true)[0], -1])
+    sample_number = tf.math.floormod(0.618 * tf.reduce_sum(tf.cast(rows, tf.float64), 1), 1.0)
+    length = tf.cast(tf.shape(rows)[1], tf.float64)
+    kept = tf.range(length, dtype=tf.float64)[tf.newaxis] < tf.math.ceil((0.2 + 0.8 * sample_number) * length)[:, tf.newaxis]
+    return tf.reshape(tf.where(kept, rows, tf.zeros_like(rows)), tf.shape(y_true))

@@ -8,36 +8,65 @@ The gradients take most of a step's time. So a run can look at the values that t
 a batch is made of those of its parts, its gradients are made of theirs as well.
 """
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tarantella.keras import adapter, context
 from tarantella.keras.adapter.common.building import any_batch_size
 from tarantella.keras.lengths.agreement import WholeBatch
-from tarantella.keras.step import batch_sums
-from tarantella.keras.step.patch import patched
+from tarantella.keras.step import batch_sums, noise, tapes
+from tarantella.keras.step.losses import LossKinds
+from tarantella.keras.step.patch import Attribute, patched
 from tarantella.keras.trial import kept_state
 from tarantella.keras.trial.comparison import NotComparable
-from tarantella.keras.trial.in_tapes import values_in
-from tarantella.keras.trial.neutral import neutral
-from tarantella.keras.trial.record import Record, recorders
+from tarantella.keras.trial.parts import Parts
+from tarantella.keras.trial.record import NotTaken, Record, as_array, recorders, total
 from tarantella.keras.trial.trial_step import TrialStep
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
-    from tarantella.keras.step.losses import LossKinds
-    from tarantella.keras.step.patch import Attribute
-    from tarantella.keras.trial.parts import Parts
+def as_they_are(_record: Record, _whole_record: Record | None) -> AbstractContextManager[None]:
+    """The context in which tapes give their gradients, and nothing is noted."""
+    return nullcontext()
 
 
-def _run_step(tried: Tried, name: str, batch: Any, step: TrialStep, in_tapes: Callable[[Record], Any]) -> Record:
+def values_in(record: Record, _whole_record: Record | None) -> AbstractContextManager[None]:
+    """The context in which tapes note the values that variables have gradients of, and give `NotTaken` for these."""
+
+    def take(own: Callable[[], Any], target: Any, variables: list[Any]) -> list[Any]:
+        record.values.append(total(target))
+        return [NotTaken(len(record.values) - 1) for _ in variables]
+
+    return tapes.replaced(take)
+
+
+def gradients_in(record: Record, whole_record: Record | None) -> AbstractContextManager[None]:
+    """The context in which the gradients of variables that tapes take are noted.
+
+    Args:
+        whole_record: a record of the whole batch. The step gets the gradients there in the place of those of its part.
+    """
+
+    def take(own: Callable[[], Any], target: Any, variables: list[Any]) -> list[Any]:
+        found: list[Any] = own()
+        begin = len(record.taken)
+        record.taken.extend((None if g is None else as_array(g), v) for g, v in zip(found, variables, strict=True))
+        record.tensors.extend(found)
+        record.draws = noise.number_of_draws()
+        if whole_record is None:
+            return found
+        if [id(v) for _, v in whole_record.taken[begin : len(record.taken)]] != [id(v) for v in variables]:
+            raise NotComparable("it does not take the same gradients for any samples")
+        whole_gradients = whole_record.tensors[begin : len(record.tensors)]
+        return [tapes.with_gradient_of(*pair) for pair in zip(found, whole_gradients, strict=True)]
+
+    return tapes.replaced(take)
+
+
+def _run_step(tried: "Tried", name: str, batch: Any, step: TrialStep, in_tapes: Callable[[Record], Any]) -> Record:
     """Runs the step of the plain model on these samples, or traces it, without an update."""
     model, record, own = tried.model, Record(), step.loss_kinds.own_by_sums.get(name)
     with (
@@ -72,8 +101,6 @@ def _itself(value: Any) -> Any:
 
 
 class Tried(NamedTuple):
-    """A model that is tried."""
-
     model: Any
     kinds: LossKinds
     """What is known of its losses."""
@@ -103,13 +130,13 @@ class Runs:
     def __init__(self, tried: Tried, name: str, spec: Any = None, in_tapes: InTapes = values_in, spreads: bool = True) -> None:
         self._tried, self._name, self._in_tapes = tried, name, in_tapes
         self._step, self._lengths = TrialStep(tried.kinds, spreads), WholeBatch()
-        self.also: Callable[[], list[tuple[Any, Any]]] = list
+        self.layer_outputs: Callable[[], list[tuple[Any, Any]]] = list
         """Gives what else was noted in a run: the outputs of layers."""
         is_eager = spec is None or adapter.runs_eagerly(tried.model) or _is_same_eagerly(tried.model, spec)
         self._spec = None if is_eager else tf.nest.map_structure(any_batch_size, spec)
         self._traces: dict[bool, tuple[Any, list[Record]]] = {}
 
-    def of(self, parts: Parts) -> tuple[Record, list[Record]]:
+    def records(self, parts: Parts) -> tuple[Record, list[Record]]:
         """The records of the whole, and of its parts.
 
         Raises:
@@ -129,7 +156,6 @@ class Runs:
             ) from error
 
     def whole(self, batch: Any) -> Record:
-        """The record of the whole."""
         return self._record(batch, 1.0, None)
 
     def _record(self, batch: Any, weight: float, whole: Record | None) -> Record:
@@ -139,35 +165,35 @@ class Runs:
         return record
 
     def _run_or_trace(self, batch: Any, weight: float, whole: Record | None) -> Record:
-        of_whole = None if whole is None else whole.divisors
+        whole_divisors = None if whole is None else whole.divisors
         if self._spec is None:
-            return self._run(batch, weight, of_whole, whole)
-        key = bool(of_whole)  # without divisors one trace serves for the whole and its parts
+            return self._run(batch, weight, whole_divisors, whole)
+        key = bool(whole_divisors)  # without divisors one trace serves for the whole and its parts
         if key not in self._traces:
             records: list[Record] = []
 
-            def traced(tensors: Any, weight: Any, of_whole: Any) -> list[Any]:
-                records.append(self._run(_packed(self._spec, tensors), weight, of_whole if key else None, None))
+            def traced(tensors: Any, weight: Any, whole_divisors: Any) -> list[Any]:
+                records.append(self._run(_packed(self._spec, tensors), weight, whole_divisors if key else None, None))
                 return records[-1].in_graph()
 
-            number, divisors = tf.TensorSpec([], tf.float64), [tf.TensorSpec([], tf.float64)] * len(of_whole or [])
+            number, divisors = tf.TensorSpec([], tf.float64), [tf.TensorSpec([], tf.float64)] * len(whole_divisors or [])
             signature = [_tensors(self._spec), number, divisors]
             function = tf.function(traced, input_signature=signature, autograph=False, jit_compile=False)
             self._traces[key] = function.get_concrete_function(), records
         function, records = self._traces[key]
-        values = function(_tensors(batch), tf.constant(weight, tf.float64), list(of_whole or []))
+        values = function(_tensors(batch), tf.constant(weight, tf.float64), list(whole_divisors or []))
         return records[-1].with_values(values)
 
-    def _run(self, batch: Any, weight: Any, of_whole: Any, whole: Record | None) -> Record:
-        record = self._computed(batch, weight, of_whole, whole)
+    def _run(self, batch: Any, weight: Any, whole_divisors: Any, whole: Record | None) -> Record:
+        record = self._computed(batch, weight, whole_divisors, whole)
         if context.graph() is not None:
             record.outputs = [outputs for outputs in record.outputs if _is_here(outputs)]
             record.added = {key: value for key, value in record.added.items() if _is_here(value)}
-        record.also = [(layer, outputs) for layer, outputs in self.also() if _is_here(outputs)]
+        record.layer_outputs = [(layer, outputs) for layer, outputs in self.layer_outputs() if _is_here(outputs)]
         return record
 
-    def _computed(self, batch: Any, weight: Any, of_whole: Any, whole: Record | None) -> Record:
-        with self._lengths.run(), self._step.computing(weight, of_whole):
+    def _computed(self, batch: Any, weight: Any, whole_divisors: Any, whole: Record | None) -> Record:
+        with self._lengths.run(), self._step.computing(weight, whole_divisors):
             return _run_step(self._tried, self._name, batch, self._step, lambda record: self._in_tapes(record, whole))
 
 
@@ -197,3 +223,37 @@ def _tensors(structure: Any) -> list[Any]:
 def _packed(structure: Any, tensors: Sequence[Any]) -> Any:
     given = iter(tensors)
     return tf.nest.map_structure(lambda leaf: None if leaf is None else next(given), structure)
+
+
+# --------------------------------------------------------------------------------------------------- what is put aside in a run
+
+
+_OFF = {"rate": 0.0, "dropout": 0.0, "recurrent_dropout": 0.0, "stddev": 0.0}  # what makes layers draw noise
+
+
+def neutral(model: Any) -> list[Attribute]:
+    """Attributes of layers without which samples would be coupled by design, or differ in what they are multiplied by."""
+    return [*_without_noise(model), *_without_batch_statistics(model), *adapter.in_full_precision(model)]
+
+
+def _without_noise(model: Any) -> Iterator[Attribute]:
+    """Layers of Keras draw no noise. That of others is found when two runs differ."""
+    for layer in adapter.layers_of(model):
+        if adapter.is_builtin(layer):
+            for name, value in _OFF.items():
+                if isinstance(layer.__dict__.get(name), (int, float)):
+                    yield layer, name, value
+
+
+def _without_batch_statistics(model: Any) -> Iterator[Attribute]:
+    """BatchNormalization, which couples samples by design, takes mean 0 and variance 1."""
+    for layer in adapter.layers_of(model):
+        if isinstance(layer, adapter.keras.layers.BatchNormalization):
+            if getattr(layer, "fused", False):  # of legacy Keras; the other way asks for the statistics that are replaced here
+                yield layer, "fused", False
+            yield layer, adapter.batch_statistics(), adapter.with_statistics(layer, _standard_moments)
+
+
+def _standard_moments(x: tf.Tensor, axes: Sequence[int], keepdims: bool = False, mask: Any = None) -> tuple[Any, Any]:
+    like = tf.reduce_mean(x, axes, keepdims=keepdims)
+    return tf.zeros_like(like), tf.ones_like(like)

@@ -1,11 +1,10 @@
 """What a run of a model changes, which a trial restores: variables, generators of random numbers, metrics."""
 
-from __future__ import annotations
-
 import functools
 import random
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,9 +12,6 @@ import tensorflow as tf
 from tarantella.keras import adapter, context
 from tarantella.keras.adapter.tensorflow import operation_seeds
 from tarantella.keras.step import noise
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 _SEED = 20
 
@@ -35,18 +31,18 @@ def leaving_no_trace(variables: Sequence[Any]) -> Iterator[Callable[[], None]]:
         for variable, value in zip(unwrapped, before, strict=True):
             _set(variable, value)
 
-    seeds, of_python, of_numpy = operation_seeds(), random.getstate(), np.random.get_state()
-    of_operations = None if seeds is None else seeds.getstate()
+    seeds, python_state, numpy_state = operation_seeds(), random.getstate(), np.random.get_state()
+    operation_state = None if seeds is None else seeds.getstate()
     if seeds is not None:
         seeds.seed(_SEED)  # other seeds than the program's: TensorFlow would go on with generators that have one of them
     try:
         with context.trial(), noise.constant_noise(), _restoring_generators():
             yield restore
     finally:
-        random.setstate(of_python)
-        np.random.set_state(of_numpy)
-        if seeds is not None and of_operations is not None:
-            seeds.setstate(of_operations)
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)
+        if seeds is not None and operation_state is not None:
+            seeds.setstate(operation_state)
         restore()
 
 
@@ -102,5 +98,5 @@ def state_of(model: Any) -> list[Any]:
     owners = [*adapter.layers_of(model), *adapter.held_optimizers(model), *adapter.given_metrics(model)]
     losses = [function for loss in losses_of(model) for function in (loss, getattr(loss, "fn", loss))]
     variables = [*adapter.variables(model), *adapter.metric_variables(model), *adapter.seed_variables(model)]
-    of_metrics = [variable for metric in adapter.given_metrics(model) for variable in metric.variables]
-    return [*variables, *of_metrics, *adapter.whole_optimizer_variables(model), *adapter.variables_in([*owners, *losses])]
+    metric_variables = [variable for metric in adapter.given_metrics(model) for variable in metric.variables]
+    return [*variables, *metric_variables, *adapter.whole_optimizer_variables(model), *adapter.variables_in([*owners, *losses])]

@@ -1,18 +1,13 @@
 """The step that a loss is computed in while it is tried."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
+from tarantella.keras.step.losses import LossKinds
 from tarantella.keras.trial.comparison import NotComparable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tarantella.keras.step.losses import LossKinds
 
 
 class TrialStep:
@@ -28,17 +23,17 @@ class TrialStep:
         self.divisors: list[Any] = []
         """Those of the losses that were computed in the last context, in their order."""
         self._weight: Any = 1.0
-        self._of_whole: Any = None
+        self._whole_divisors: Any = None
 
     @contextmanager
-    def computing(self, weight: Any, of_whole: Any = None) -> Iterator[None]:
+    def computing(self, weight: Any, whole_divisors: Any = None) -> Iterator[None]:
         """In this context losses of a part are computed, or those of the whole.
 
         Args:
             weight: of the part, a number or a scalar.
-            of_whole: the divisors of the whole; None while the whole is computed.
+            whole_divisors: the divisors of the whole; None while the whole is computed.
         """
-        self._weight, self._of_whole, self.divisors = weight, of_whole, []
+        self._weight, self._whole_divisors, self.divisors = weight, whole_divisors, []
         yield
 
     def weight(self) -> tf.Tensor:
@@ -66,8 +61,8 @@ class TrialStep:
         """The divisor of the loss of the whole."""
         place = len(self.divisors)
         self.divisors.append(tf.cast(divisor, tf.float64))
-        if self._of_whole is None:
+        if self._whole_divisors is None:
             return divisor
-        if place >= len(self._of_whole):
+        if place >= len(self._whole_divisors):
             raise NotComparable("it computes more losses of a part of the samples than of all")
-        return tf.cast(self._of_whole[place], divisor.dtype)
+        return tf.cast(self._whole_divisors[place], divisor.dtype)

@@ -1,24 +1,22 @@
 """The trials of one model: what is tried on a batch of the user's, and what follows from what all ranks find."""
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella import runtime
 from tarantella.collectives.objects import all_gather_object
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.step import moving_statistics
+from tarantella.keras.step.losses import LossKinds
 from tarantella.keras.step.unwrapped_models import internal_call
 from tarantella.keras.trial import (
     joined,
     kept_state,
     losses,
-    made_up,
     metrics,
     outputs,
     own_step,
@@ -28,17 +26,11 @@ from tarantella.keras.trial.by_sums import BySums, common_places
 from tarantella.keras.trial.comparison import Kind, NotComparable
 from tarantella.keras.trial.declared import is_declared
 from tarantella.keras.trial.own_step import OwnStep
-from tarantella.keras.trial.parts import SAMPLES, Parts, other_parts, parts_of, with_borrowed
+from tarantella.keras.trial.parts import SAMPLES, Parts, made_up_batch, other_parts, parts_of, with_borrowed
+from tarantella.keras.trial.record import Record
 from tarantella.keras.trial.run import PartsFail, Runs, Tried, first_line
 from tarantella.keras.trial.state import leaving_no_trace, losses_of, state_of
-from tarantella.keras.trial.verdict import Findings
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tarantella.keras.step.losses import LossKinds
-    from tarantella.keras.trial.record import Record
-    from tarantella.keras.trial.verdict import Answer
+from tarantella.keras.trial.verdict import Answer, Findings
 
 _OUTPUTS = {"train_step": "training", "test_step": "evaluation", "predict_step": "prediction"}
 
@@ -60,14 +52,14 @@ class Trials:
         self._model, self._kinds = model, kinds
         self._reproducible = reproducible
         self._answer = answer
-        self._tried: set[str] = set()
+        self._tried_steps: set[str] = set()
         self._coupled_losses: dict[int, str] = {}  # by place
-        self._said: dict[str, list[str]] = {subject: [] for subject in verdict.COUPLED}
+        self._messages: dict[str, list[str]] = {subject: [] for subject in verdict.COUPLED}
         self._warned: set[str] = set()
 
     def has_tried(self, steps: Sequence[str]) -> bool:
         """Whether all these steps were tried."""
-        return self._tried.issuperset(steps)
+        return self._tried_steps.issuperset(steps)
 
     def run(self, batch: Any, spec: Any, steps: Sequence[str], is_divided: bool, batch_size: int, again: bool = False) -> None:
         """Tries these steps on a batch, those that were tried before only if it is to be `again`. Collective.
@@ -82,7 +74,7 @@ class Trials:
         Raises:
             UnsupportedError: samples are coupled in a way that ranks cannot compute, or a metric is no sum.
         """
-        new = [step for step in steps if again or step not in self._tried]
+        new = [step for step in steps if again or step not in self._tried_steps]
         own, parts = Findings(tried=dict.fromkeys(new, True)), None
         try:
             parts = parts_of(with_borrowed(batch))
@@ -94,16 +86,16 @@ class Trials:
                 if own.leave_doubts and parts.samples > 2:
                     other = Findings(tried=own.tried)
                     self._try_all(tried, new, other_parts(parts), spec, other)
-                    own = verdict.of_two_trials(own, other)
+                    own = verdict.both_trials(own, other)
             found = verdict.agreed(own)
             if is_divided:
                 self._try_sums(tried, found, parts)
         self._take(found, is_divided, batch_size)
-        self._tried.update(new)  # what was refused is tried again, and refused again
+        self._tried_steps.update(new)  # what was refused is tried again, and refused again
 
     def run_on_whole(self, batch: Any, steps: Sequence[str]) -> None:
         """Tries the losses of these steps on a batch that cannot be cut. Collective."""
-        new = [step for step in steps if step not in self._tried]
+        new = [step for step in steps if step not in self._tried_steps]
         own = Findings(tried=dict.fromkeys(new, True))
         with self._trying() as tried:
             for step in new:
@@ -112,14 +104,14 @@ class Trials:
                 except Exception as error:  # a model may refuse to be run eagerly in any way
                     own.not_tried["the model"] = first_line(error)
         self._take(verdict.agreed(own), False, 0)
-        self._tried.update(new)
+        self._tried_steps.update(new)
 
     def run_on_made_up(self, batch_spec: Any, steps: Sequence[str], is_divided: bool) -> None:
         """The same on samples that are made up from the spec of a batch. Collective."""
         try:
-            batch = made_up.batch(batch_spec)
+            batch = made_up_batch(batch_spec)
         except NotComparable as error:
-            self._tried.update(steps)
+            self._tried_steps.update(steps)
             self._warn("the model", str(error))
         else:
             self.run(batch, batch_spec, steps, is_divided, SAMPLES)
@@ -158,12 +150,12 @@ class Trials:
         except Exception as error:  # a model may refuse to be run eagerly, or on few samples, in any way
             found.not_tried[what] = first_line(error)
         if records is not None and step == "train_step" and not self._reproducible:
-            whole, of_parts = records
-            kept = kept_state.kinds(before, whole.kept, [part.kept for part in of_parts], parts.weights)
+            whole, part_records = records
+            kept = kept_state.kinds(before, whole.kept, [part.kept for part in part_records], parts.weights)
             found.kept.update((place, kind.name) for place, kind in kept.items())
         if records is not None and step != "predict_step":
-            of_metrics = metrics.findings(metrics.of_user(self._model), *records)
-            found.metrics.update((place, (*finding,)) for place, finding in of_metrics.items())
+            metric_findings = metrics.findings(metrics.user_metrics(self._model), *records)
+            found.metrics.update((place, (*finding,)) for place, finding in metric_findings.items())
 
     def _kerass_step(self, tried: Tried, step: str, parts: Parts, spec: Any, found: Findings) -> tuple[Record, list[Record]]:
         """A step of Keras' own: its outputs, then its losses."""
@@ -171,7 +163,7 @@ class Trials:
             raise NotComparable("it computes in 16 bits")
         new_runs = functools.partial(Runs, tried, step, spec)
         runs = new_runs()
-        whole, records = runs.of(parts)
+        whole, records = runs.records(parts)
         kind, apart = outputs.kind_of(parts, whole, records, lambda: runs.whole(parts.whole))
         if kind is Kind.COUPLED:
             found.coupled[step] = outputs.sentence(self._model, parts, apart, _OUTPUTS[step], new_runs)
@@ -230,8 +222,8 @@ class Trials:
         if not subjects or self._answer.accept_approximate:
             return
         own = [None if parts is None else by_sums.try_out(subject, parts) for subject in subjects]
-        for subject, *of_ranks in zip(subjects, *all_gather_object(own), strict=True):
-            places = common_places(of_ranks)
+        for subject, *rank_places in zip(subjects, *all_gather_object(own), strict=True):
+            places = common_places(rank_places)
             if places is not None:
                 by_sums.settle(subject, places)
                 found.forget_coupling(*subject)
@@ -248,11 +240,11 @@ class Trials:
         self._take_added(found)
         for step, finding in found.steps.items():
             self._take_step(step, finding)
-        self._said["output"] = list(found.coupled.values())
-        self._said["kept"] = kept_state.settled(self._model, self._kinds, found.kept)
+        self._messages["output"] = list(found.coupled.values())
+        self._messages["kept"] = kept_state.settled(self._model, self._kinds, found.kept)
         if is_divided:
             self._gather_losses(found, batch_size)
-            for subject, said in self._said.items():
+            for subject, said in self._messages.items():
                 if said:
                     verdict.refuse(subject, said, self._answer, self._warned)
 
@@ -265,9 +257,9 @@ class Trials:
                 verdict.warn_not_tried(what, reason)
 
     def _take_metrics(self, found: Findings, can_gather: bool) -> None:
-        of_user = metrics.of_user(self._model)
+        user_metrics = metrics.user_metrics(self._model)
         for place, (problem, couples, not_tried) in found.metrics.items():
-            metric = of_user[place]
+            metric = user_metrics[place]
             if problem and not can_gather:
                 raise UnsupportedError(
                     f"the metric {metric.name!r} ({type(metric).__name__}) cannot be computed on several ranks: {problem}. Let "
@@ -310,7 +302,7 @@ class Trials:
                     said,
                     found.bytes_of_losses.get(place, 0) * batch_size,
                 )
-        self._said["loss"] = refused
+        self._messages["loss"] = refused
 
     def _take_added(self, found: Findings) -> None:
         layers = adapter.layers_of(self._model)
@@ -327,13 +319,13 @@ class Trials:
                 said.setdefault(
                     place, f"the loss that the layer {layer.name!r} adds by add_loss couples the samples of a batch: {compared}"
                 )
-        self._said["added"] = list(said.values())
+        self._messages["added"] = list(said.values())
 
     def _take_step(self, step: str, found: dict[str, Any]) -> None:
-        kinds, of_model = self._kinds, self._model.metrics
+        kinds, metrics_of_model = self._kinds, self._model.metrics
         summed = Kind.SUM.name
         kinds.summed_updates.update(
-            (step, id(of_model[place]), call) for (place, call), kind in found["updates"].items() if kind == summed
+            (step, id(metrics_of_model[place]), call) for (place, call), kind in found["updates"].items() if kind == summed
         )
         kinds.summed_logs.update((step, place) for place, kind in found["logs"].items() if kind == summed)
         if found["gradients"] == summed and not kinds.summed_gradients:
@@ -354,7 +346,7 @@ class Trials:
                 " and ".join(found["names"]),
             )
         if found["gradients"] == coupled:
-            self._said["step"] = [
+            self._messages["step"] = [
                 f"the training step of {type(self._model).__name__} couples the samples of a batch: on samples of the first "
                 f"batch the gradient of {found['variable']} differs by {found['percent']:.2g} % from the mean of those of two "
                 "parts of them, weighted by samples, and is not their sum either"

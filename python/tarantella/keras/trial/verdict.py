@@ -1,17 +1,13 @@
 """What all ranks found together, and the messages about it."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tarantella import runtime
 from tarantella.collectives.objects import all_gather_object
 from tarantella.errors import UnsupportedError
 from tarantella.keras.trial.comparison import Kind, common_kind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 _EACH_RANK = "with fit(..., tnt_distribute_dataset=False) each rank has batches of its own"
 _WAYS_OUT_OF_LOSS = (
@@ -111,23 +107,23 @@ def agreed(own: Findings) -> Findings:
     return together([Findings(**found) for found in all_gather_object(asdict(own))])
 
 
-def of_two_trials(first: Findings, second: Findings) -> Findings:
+def both_trials(first: Findings, second: Findings) -> Findings:
     """What was found of two pairs of parts of the same samples. What one of the trials could not tell does not count."""
     result = together([first, second])
     result.not_tried = {what: why for what, why in first.not_tried.items() if what in second.not_tried}
     return result
 
 
-def together(of_ranks: Sequence[Findings]) -> Findings:
+def together(rank_findings: Sequence[Findings]) -> Findings:
     """The findings of several ranks as one."""
-    result = Findings(loss_draws=sum(one.loss_draws for one in of_ranks))
+    result = Findings(loss_draws=sum(one.loss_draws for one in rank_findings))
     for name in ("losses", "added"):
         found: dict[Any, list[tuple[str, str]]] = {}
-        for one in of_ranks:
+        for one in rank_findings:
             for key, value in getattr(one, name).items():
                 found.setdefault(key, []).append(value)
-        getattr(result, name).update((key, _of_numbers(values)) for key, values in found.items())
-    for one in of_ranks:
+        getattr(result, name).update((key, _common_number(values)) for key, values in found.items())
+    for one in rank_findings:
         for place, size in one.bytes_of_losses.items():
             known = result.bytes_of_losses.get(place, size)
             result.bytes_of_losses[place] = min(size, known) if min(size, known) < 0 else max(size, known)
@@ -136,18 +132,18 @@ def together(of_ranks: Sequence[Findings]) -> Findings:
         for place, metric in one.metrics.items():
             result.metrics[place] = max(result.metrics.get(place, metric), metric)
         for step, finding in one.steps.items():
-            result.steps[step] = _of_step(result.steps[step], finding) if step in result.steps else finding
+            result.steps[step] = _common_step(result.steps[step], finding) if step in result.steps else finding
         for name in ("coupled", "not_tried", "gathers", "step_of_loss", "tried"):
             getattr(result, name).update({**getattr(one, name), **getattr(result, name)})
     return result
 
 
-def _of_numbers(values: Sequence[tuple[str, str]]) -> tuple[str, str]:
+def _common_number(values: Sequence[tuple[str, str]]) -> tuple[str, str]:
     kind = common_kind(Kind[name] for name, _ in values)
     return kind.name, next((said for name, said in values if name == kind.name), values[0][1])
 
 
-def _of_step(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+def _common_step(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     def kinds(name: str) -> dict[Any, str]:
         keys = [*first[name], *(key for key in second[name] if key not in first[name])]
         return {key: common_kind(Kind[one[name][key]] for one in (first, second) if key in one[name]).name for key in keys}
@@ -172,8 +168,8 @@ def refuse(subject: str, said: Iterable[str], answer: Answer, warned: set[str]) 
     """
     text, (ways_out, instead) = "; ".join(said), COUPLED[subject]
     if not answer.accept_approximate:
-        of_compile = " across_ranks=True is for losses given to compile, and not for this." * answer.across_ranks
-        raise UnsupportedError(f"{text}.{of_compile} {ways_out}")
+        compile_hint = " across_ranks=True is for losses given to compile, and not for this." * answer.across_ranks
+        raise UnsupportedError(f"{text}.{compile_hint} {ways_out}")
     if subject not in warned:
         warned.add(subject)
         runtime.logger.warning("%s. accept_approximate=True: %s instead", text, instead)

@@ -1,14 +1,10 @@
 """Questions about the operations of a step's graph: which draw random numbers, and which variables they use."""
 
-from __future__ import annotations
-
+from collections.abc import Container, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarantella.keras import adapter
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
 
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase"}
 _DRAWS = ("NonDeterministicInts", "Rng", "StatefulRandom", "StatefulStandardNormal", "StatefulTruncated", "StatefulUniform")

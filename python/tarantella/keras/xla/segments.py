@@ -10,12 +10,11 @@ give their gradients when they end: those of the last segment first, while backw
 * A layer that XLA cannot compile in this way runs without XLA, and the log says which and why.
 """
 
-from __future__ import annotations
-
 import functools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -23,8 +22,37 @@ from tarantella import runtime
 from tarantella.keras import adapter
 from tarantella.keras.adapter.tensorflow import xla_operations
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+
+class _GraphRun:
+    """One run through a graph of layers."""
+
+    def __init__(self, nodes: list[Any], operation_fn: Any, values: dict[int, Any], outputs: set[int]) -> None:
+        self.nodes = nodes
+        self.values = values
+        self._operation_fn = operation_fn
+        self._outputs = outputs
+
+    def inputs_of(self, part: Sequence[Any]) -> dict[int, Any]:
+        """The values that the part uses."""
+        needed = {id(tensor) for node in part for tensor in node.input_tensors}
+        return {key: value for key, value in self.values.items() if key in needed}
+
+    def function(self, part: Sequence[Any]) -> Callable[[dict[int, Any]], dict[int, Any]]:
+        """The function from `inputs_of` the part to the values that later nodes or the outputs use."""
+        inside = {id(node) for node in part}
+        used = {id(tensor) for node in self.nodes if id(node) not in inside for tensor in node.input_tensors} | self._outputs
+        made = [id(tensor) for node in part for tensor in node.outputs if id(tensor) in used]
+
+        def compute(inputs: dict[int, Any]) -> dict[int, Any]:
+            values = dict(inputs)
+            adapter.run_layer_calls(part, self._operation_fn, values)
+            return {key: values[key] for key in made if key in values}
+
+        return compute
+
+    def plain(self, part: Sequence[Any]) -> None:
+        """Runs the part without compiling it."""
+        adapter.run_layer_calls(part, self._operation_fn, self.values)
 
 
 class CompiledCalls:
@@ -169,38 +197,6 @@ class CompiledCalls:
             runtime.logger.warning(text)
 
 
-class _GraphRun:
-    """One run through a graph of layers."""
-
-    def __init__(self, nodes: list[Any], operation_fn: Any, values: dict[int, Any], outputs: set[int]) -> None:
-        self.nodes = nodes
-        self.values = values
-        self._operation_fn = operation_fn
-        self._outputs = outputs
-
-    def inputs_of(self, part: Sequence[Any]) -> dict[int, Any]:
-        """The values that the part uses."""
-        needed = {id(tensor) for node in part for tensor in node.input_tensors}
-        return {key: value for key, value in self.values.items() if key in needed}
-
-    def function(self, part: Sequence[Any]) -> Callable[[dict[int, Any]], dict[int, Any]]:
-        """The function from `inputs_of` the part to the values that later nodes or the outputs use."""
-        inside = {id(node) for node in part}
-        used = {id(tensor) for node in self.nodes if id(node) not in inside for tensor in node.input_tensors} | self._outputs
-        made = [id(tensor) for node in part for tensor in node.outputs if id(tensor) in used]
-
-        def compute(inputs: dict[int, Any]) -> dict[int, Any]:
-            values = dict(inputs)
-            adapter.run_layer_calls(part, self._operation_fn, values)
-            return {key: values[key] for key in made if key in values}
-
-        return compute
-
-    def plain(self, part: Sequence[Any]) -> None:
-        """Runs the part without compiling it."""
-        adapter.run_layer_calls(part, self._operation_fn, self.values)
-
-
 # ---------------------------------------------------------------------------------------------------- one segment
 
 
@@ -216,13 +212,13 @@ def _call_compiled(
     Raises:
         _NotCompilable: XLA cannot compile it; no state has changed.
     """
-    given = _Tensors.of((args, kwargs))
+    given = _tensors_in((args, kwargs))
     kept: dict[str, Any] = {}
 
     def segment(tensors: list[tf.Tensor], masks: list[Any]) -> tuple[list[tf.Tensor], list[Any], list[tf.Tensor]]:
         kept["graph"] = graph = tf.compat.v1.get_default_graph()
         inner_args, inner_kwargs = given.with_tensors(tensors, masks)
-        result = _Tensors.of(function(*inner_args, **inner_kwargs))
+        result = _tensors_in(function(*inner_args, **inner_kwargs))
         _check(graph, training)
         kept["result"] = result
         kept["left"] = left = _left_behind(layers, graph)
@@ -251,10 +247,6 @@ class _Tensors:
     structure: Any
     flat: list[Any]
 
-    @staticmethod
-    def of(structure: Any) -> _Tensors:
-        return _Tensors(structure, tf.nest.flatten(structure, expand_composites=True))
-
     @property
     def tensors(self) -> list[tf.Tensor]:
         return [item for item in self.flat if isinstance(item, tf.Tensor)]
@@ -271,6 +263,10 @@ class _Tensors:
         others = iter(tensors)
         flat = [next(others) if isinstance(item, tf.Tensor) else item for item in self.flat]
         return tf.nest.pack_sequence_as(self.structure, flat, expand_composites=True)
+
+
+def _tensors_in(structure: Any) -> _Tensors:
+    return _Tensors(structure, tf.nest.flatten(structure, expand_composites=True))
 
 
 def _left_behind(layers: Sequence[Any], graph: Any) -> list[tuple[Any, Any, tf.Tensor]]:

@@ -1,7 +1,5 @@
 """A server on an abstract Unix-domain socket, within the launcher's selector."""
 
-from __future__ import annotations
-
 import selectors
 import socket
 import struct

@@ -1,7 +1,5 @@
 """The mark in the environment of a rank and all that it starts: it names the launcher that started it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

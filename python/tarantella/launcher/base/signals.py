@@ -1,7 +1,5 @@
 """Signals as bytes in a pipe, so that one selector waits for them and for everything else."""
 
-from __future__ import annotations
-
 import os
 import signal
 from types import FrameType, TracebackType
@@ -24,7 +22,7 @@ class SignalPipe:
     def __init__(self, *more: signal.Signals) -> None:
         self._more = more
 
-    def __enter__(self) -> SignalPipe:
+    def __enter__(self) -> "SignalPipe":
         self.descriptor, self._write = os.pipe()
         os.set_blocking(self.descriptor, False)
         os.set_blocking(self._write, False)

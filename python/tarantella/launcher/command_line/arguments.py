@@ -1,7 +1,5 @@
 """The options of the command line: their names, their help, and what each value may be."""
 
-from __future__ import annotations
-
 import argparse
 import os
 import re
@@ -12,7 +10,7 @@ from typing import NoReturn
 
 from tarantella import _native, variables
 from tarantella.errors import InvalidArgumentError
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 
 MAX_RANKS = 512
 """Of one machine, whose ranks share memory (src/comm/shm/world.hpp)."""

@@ -4,8 +4,6 @@ A script, `-m` and a module, `-c` and a text, or `-` for a script from standard 
 launcher, and so is what follows the word `python` or `python3`. Anything else is a program that runs itself.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -14,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 
 EXAMPLE = "tarantella -n 4 -- train.py"
 MODULE_EXAMPLE = "tarantella -n 4 -- -m package.train"

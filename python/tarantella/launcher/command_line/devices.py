@@ -1,7 +1,5 @@
 """How many GPUs the ranks on this node see, found out without loading a vendor's runtime into the launcher."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,11 +1,9 @@
 """`tarantella horovodrun`: the command lines of Horovod's launcher, as those of ours."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line.arguments import Parser
 
 MAX_RESTARTS = 3

@@ -4,16 +4,13 @@ A hostfile has one host per line, as `name`, `name slots=2` or `name:2`. Empty l
 of a host that is named again add up.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tarantella.launcher.base.errors import UsageError
-from tarantella.launcher.base.text import counted
+from tarantella.launcher.base.words import UsageError, counted
 
 HOST = re.compile(r"(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*)(:(?P<count>[0-9]{1,6}))?")
 SLOTS = re.compile(r"slots=(?P<count>[0-9]{1,6})")

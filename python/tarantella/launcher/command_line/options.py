@@ -4,8 +4,6 @@ Everything is checked here, before any rank exists: an error that every rank wou
 be printed N times, or not at all.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import enum
@@ -16,8 +14,7 @@ from pathlib import Path
 
 from tarantella import settings
 from tarantella.errors import InvalidArgumentError
-from tarantella.launcher.base.errors import UsageError
-from tarantella.launcher.base.text import counted
+from tarantella.launcher.base.words import UsageError, counted
 from tarantella.launcher.command_line.arguments import COMMANDS, HABITS, MAX_JOB_RANKS, MAX_RANKS, launcher_parser
 from tarantella.launcher.command_line.command import EXAMPLE, MODULE_EXAMPLE, Command, parse_command
 from tarantella.launcher.command_line.devices import HIDING, visible_gpus

@@ -3,8 +3,6 @@
 The program needs no `--` before it, as with mpirun, and the output of all ranks is shown.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shlex
@@ -13,7 +11,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from tarantella import _native
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line.arguments import Parser
 from tarantella.launcher.command_line.hosts import assign_ranks, read_hostfile, read_hosts, slots
 

@@ -1,7 +1,5 @@
 """The memory of a rank's flight record. The launcher makes it, so it can be read when the rank is stopped or has died."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 

@@ -1,7 +1,5 @@
 """A look into a running job, and into one that has failed: what each of its ranks does, from their flight records."""
 
-from __future__ import annotations
-
 import json
 import os
 import selectors
@@ -42,7 +40,7 @@ class JobView:
         self._options = options
         self._job = job
         self._only = only
-        self._began = time.time()
+        self._begin = time.time()
         self._ranks: dict[int, _Rank] = {}
         self._stopped: frozenset[int] = frozenset()
         # the user knows the pid of the process that he started, the parent of the one that starts the ranks
@@ -71,7 +69,7 @@ class JobView:
 
     def describe(self) -> dict[str, Any]:
         """The answer to `tarantella status`."""
-        known = describe_launch(self._options, self._job, self._began)
+        known = describe_launch(self._options, self._job, self._begin)
         return {**known, "pid": self._pid, "only": self._only, "members": self._describe_ranks()}
 
     def print_on(self, console: Console) -> None:

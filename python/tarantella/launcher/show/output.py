@@ -3,8 +3,6 @@
 A line of one rank never contains text of another rank.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import selectors
@@ -118,6 +116,11 @@ class Console:
     def message(self, text: str) -> None:
         """A message of the launcher itself."""
         self.write(STDERR, f"tarantella: {text}\n".encode(errors="backslashreplace"))
+
+    def announce(self, text: str) -> None:
+        """A message, which is written when this returns, as `drain` does."""
+        self.message(text)
+        self.drain()
 
     def write(self, descriptor: int, text: bytes) -> None:
         if descriptor in self._broken:

@@ -5,8 +5,6 @@ The process never has the launcher's own output: where that cannot be written, a
 redraw their line only there.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import termios

@@ -3,8 +3,6 @@
 Nothing is read from the other side, and nothing waits for it: an answer is sent as fast as it is taken.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

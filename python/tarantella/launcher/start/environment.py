@@ -4,8 +4,6 @@ Each of these wins over the ones before it: the launcher's defaults (thread coun
 -x, and the variables of `tarantella.variables`.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,7 +30,7 @@ class Rendezvous:
     token: str
 
     @staticmethod
-    def random() -> Rendezvous:
+    def random() -> "Rendezvous":
         return Rendezvous(f"tarantella-{secrets.token_hex(8)}", secrets.token_hex(16))
 
 

@@ -4,8 +4,6 @@ The fork leaves the launcher's stack by an exception, which `cli.main` catches. 
 of the launcher below it: the interpreter ends as it does for any script, exit handlers and exit codes included.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import signal
@@ -19,7 +17,7 @@ from tarantella.launcher.base.signals import ASKING, ENDING
 from tarantella.launcher.start import main_program
 
 CANNOT_START = 126
-_kept: list[object] = []
+_old_streams: list[object] = []
 """Objects of the launcher that must not be deleted: a logging handler may still write to its streams."""
 
 
@@ -139,7 +137,7 @@ def _reopen_streams() -> None:
             write_through=unbuffered,
         )
         file.mode = "w"
-        _kept.append(before)
+        _old_streams.append(before)
         setattr(sys, name, file)
         setattr(sys, f"__{name}__", file)
 

@@ -4,8 +4,6 @@ The ranks are fresh processes of a launcher of their own (`function_job.py`), so
 computed disturbs them. The function goes to them, and its values come back, in files of a temporary folder.
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import operator
@@ -154,42 +152,6 @@ def _pickled(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     return b"".join(pickled)
 
 
-def _run(folder: Folder, ranks: int, timeout: float | None) -> int:
-    """Runs the launcher to its end, or ends it: after the timeout, or at an exception in this process such as Ctrl-C.
-
-    Returns its exit code.
-    """
-    launcher = subprocess.Popen(
-        own_program("launcher.function_job", str(folder.path), str(ranks), str(os.getpid())),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C at a terminal would reach it twice
-    )
-    with launcher:
-        output = _Output(launcher)
-        try:
-            if not output.relay(timeout):
-                _end(launcher, output, signal.SIGTERM)
-                raise DeadlineError(f"tnt.launch: the ranks had not ended after timeout={timeout:g} s and were ended")
-        except KeyboardInterrupt:
-            _end(launcher, output, signal.SIGINT)
-            raise
-        except BaseException:
-            _end(launcher, output, signal.SIGTERM)
-            raise
-    return launcher.returncode
-
-
-def _end(launcher: subprocess.Popen[bytes], output: _Output, number: signal.Signals) -> None:
-    if launcher.poll() is None:
-        launcher.send_signal(number)
-        try:
-            output.relay(ENDING)
-        finally:  # its ranks end with it
-            launcher.kill()
-
-
 class _Output:
     """The output of the launcher. It is written to `sys.stdout` and `sys.stderr`, which a notebook has replaced."""
 
@@ -233,6 +195,42 @@ class _Output:
         if not data:
             del self._open[pipe]
         return bool(data)
+
+
+def _run(folder: Folder, ranks: int, timeout: float | None) -> int:
+    """Runs the launcher to its end, or ends it: after the timeout, or at an exception in this process such as Ctrl-C.
+
+    Returns its exit code.
+    """
+    launcher = subprocess.Popen(
+        own_program("launcher.function_job", str(folder.path), str(ranks), str(os.getpid())),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C at a terminal would reach it twice
+    )
+    with launcher:
+        output = _Output(launcher)
+        try:
+            if not output.relay(timeout):
+                _end(launcher, output, signal.SIGTERM)
+                raise DeadlineError(f"tnt.launch: the ranks had not ended after timeout={timeout:g} s and were ended")
+        except KeyboardInterrupt:
+            _end(launcher, output, signal.SIGINT)
+            raise
+        except BaseException:
+            _end(launcher, output, signal.SIGTERM)
+            raise
+    return launcher.returncode
+
+
+def _end(launcher: subprocess.Popen[bytes], output: _Output, number: signal.Signals) -> None:
+    if launcher.poll() is None:
+        launcher.send_signal(number)
+        try:
+            output.relay(ENDING)
+        finally:  # its ranks end with it
+            launcher.kill()
 
 
 def _values(folder: Folder, ranks: int, code: int) -> list[Any]:

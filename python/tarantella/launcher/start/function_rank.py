@@ -1,7 +1,5 @@
 """The program `function_rank FOLDER` (`own_program.py`): a rank of `tnt.launch`. It calls the function and leaves its value."""
 
-from __future__ import annotations
-
 import io
 import os
 import pickle

@@ -4,8 +4,6 @@ The interpreter's own start is imitated: `__main__`, `sys.argv`, `sys.path[0]`, 
 in the program.
 """
 
-from __future__ import annotations
-
 import builtins
 import importlib.util
 import io
@@ -16,7 +14,7 @@ from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from typing import Any, NoReturn
 
-_kept: list[object] = []
+_old_main: list[object] = []
 """The `__main__` of the launcher, which must not be deleted."""
 
 
@@ -26,7 +24,7 @@ def run(words: Sequence[str], source: bytes | None = None) -> NoReturn:
     first, *arguments = words
     module: Any = types.ModuleType("__main__")
     module.__builtins__ = builtins
-    _kept.append(sys.modules["__main__"])
+    _old_main.append(sys.modules["__main__"])
     sys.modules["__main__"] = module
     if first == "-m":
         name, *arguments = arguments

@@ -1,14 +1,12 @@
 """The mpirun that starts ranks on other hosts: its kind, and its command line."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line.hosts import Host, slots
 from tarantella.launcher.command_line.options import Cleanup, Options
 from tarantella.launcher.start.own_program import own_program

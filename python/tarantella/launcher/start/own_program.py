@@ -1,7 +1,5 @@
 """The programs of this package that the launcher starts: modules with a `main`, each in an interpreter of its own."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Since 3.1.3 cloudpickle calls the file of every function that it sends "<dynamic
 line of the user's.
 """
 
-from __future__ import annotations
-
 import io
 import types
 from collections import ChainMap

@@ -4,8 +4,6 @@ Local ranks take the sockets in turn. Memory is local anyway where a bound threa
 forbids other memory. Processes that a rank starts inherit both.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform
@@ -14,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line.options import Options, Pin
 
 SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261, "s390x": 269}
@@ -44,12 +42,12 @@ def find_shares(ranks: int, root: Path = Path("/")) -> tuple[Place, ...]:
     usable = os.sched_getaffinity(0)
     if ranks > len(usable):
         raise UsageError(f"--pin-to-cores: {ranks} ranks cannot have cores of their own, of {len(usable)} here: leave it out")
-    of_node = {core: node for node, cores in _nodes(root) for core in cores}
+    node_of_core = {core: node for node, cores in _nodes(root) for core in cores}
 
     def place_of(core: int) -> tuple[int, int, int]:
         siblings = root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
         first = min(_numbers(siblings.read_text())) if siblings.exists() else core
-        return of_node.get(core, 0), first, core
+        return node_of_core.get(core, 0), first, core
 
     in_order = sorted(usable, key=place_of)
     borders = [len(in_order) * rank // ranks for rank in range(ranks + 1)]
@@ -82,7 +80,7 @@ class Pinning:
             _try_memory(places[0])
 
     @staticmethod
-    def from_options(options: Options, ranks_here: int) -> Pinning | None:
+    def from_options(options: Options, ranks_here: int) -> "Pinning | None":
         """The pinning that the options ask for, on this machine; None if they ask for none. Raises UsageError.
 
         Args:

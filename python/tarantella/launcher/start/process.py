@@ -4,8 +4,6 @@ Every rank leads a session of its own, so that it can be ended together with all
 killed by the kernel when the launcher dies, so that it ends even if the launcher cannot end it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import resource
@@ -17,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tarantella import reporting, variables
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line.command import file_of
 from tarantella.launcher.show.flight_memory import FlightMemory
 from tarantella.launcher.show.shown_output import shown_output

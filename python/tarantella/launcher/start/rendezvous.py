@@ -4,8 +4,6 @@ While a job starts, rank 0 listens on an abstract Unix-domain socket until all r
 never join: without a notice the others would wait until the timeout.
 """
 
-from __future__ import annotations
-
 import os
 import selectors
 import socket

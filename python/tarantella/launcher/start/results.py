@@ -4,8 +4,6 @@ One failure ends all ranks, often within microseconds, and the first to end is n
 on a pipe why it ends: by its own failure ("primary"), or because another one failed ("secondary").
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Sequence

@@ -4,8 +4,6 @@ No rank is lost then, and none late: each would wait for TNT_TIMEOUT. It is a wa
 still make the missing call. So the ranks must be in the same calls at two looks, and compute next to nothing meanwhile.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 
@@ -31,7 +29,7 @@ class CircleWatch:
         self._read = read
         self._next_look = time.monotonic() + INTERVAL
         self._cpu: dict[int, float] = {}
-        self._seen: frozenset[Place] = frozenset()
+        self._last_circle: frozenset[Place] = frozenset()
 
     def warning(self, pids: Mapping[int, int]) -> str | None:
         """The warning, mostly None. pids: of the ranks that run."""
@@ -45,8 +43,8 @@ class CircleWatch:
             return None
         waits = Waits(self._read(), time.clock_gettime_ns(time.CLOCK_MONOTONIC))
         circle = [rank for rank in waits.circle() if rank in idle]
-        seen, self._seen = self._seen, frozenset(_places(waits, circle))
-        if not circle or seen != self._seen:
+        seen, self._last_circle = self._last_circle, frozenset(_places(waits, circle))
+        if not circle or seen != self._last_circle:
             return None
         self._next_look = float("inf")
         return _text(waits, circle, len(pids))

@@ -4,8 +4,6 @@ A left-over process belongs to this user, was a rank or was started by one, and 
 in its environment (`mark.py`), never by its name. On other hosts mpirun starts this module (`own_program.py`).
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -15,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tarantella.launcher.base.mark import is_left_over, mark_of, running, state
-from tarantella.launcher.base.text import counted
+from tarantella.launcher.base.words import counted
 from tarantella.launcher.show.output import Console
 from tarantella.variables import JOB
 

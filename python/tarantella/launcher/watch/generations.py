@@ -5,8 +5,6 @@ new rendezvous. The launcher alone knows which ranks run, so nothing has to be a
 it is killed, and counts as lost.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import selectors

@@ -1,7 +1,5 @@
 """A job: N ranks that start together, are watched by one loop in one thread, and end together."""
 
-from __future__ import annotations
-
 import os
 import selectors
 import signal
@@ -14,7 +12,7 @@ from contextlib import suppress
 
 from tarantella import settings, variables
 from tarantella.launcher.base.signals import ASKING, SAVING, SignalPipe
-from tarantella.launcher.base.text import counted
+from tarantella.launcher.base.words import counted
 from tarantella.launcher.command_line.options import Options
 from tarantella.launcher.show.job_view import JobView
 from tarantella.launcher.show.output import STDERR, Console, Stream

@@ -5,8 +5,6 @@ of the launcher (`environment.join_address`), whatever program starts it: the re
 rank that joins through the C API says nothing: its flight record tells. A program that is not Python's is not judged at all.
 """
 
-from __future__ import annotations
-
 import os
 import selectors
 import socket
@@ -18,7 +16,7 @@ from tarantella.first_gradient import NOTICE as TRAINS
 from tarantella.installation import page
 from tarantella.launcher.base import mark
 from tarantella.launcher.base.local_server import CREDENTIALS
-from tarantella.launcher.base.text import counted
+from tarantella.launcher.base.words import counted
 
 CPU_SECONDS = 60.0
 """So much a rank may compute before the launcher says that none has joined: imports and the preparation of data take some."""

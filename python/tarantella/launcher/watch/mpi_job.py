@@ -4,8 +4,6 @@ mpirun waits for all hosts, one that has gone included, for minutes. So what it 
 a rank has failed, it gets some seconds to end the others.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import selectors
@@ -19,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from tarantella.launcher.base.signals import ASKING, SignalPipe
-from tarantella.launcher.base.text import counted
+from tarantella.launcher.base.words import counted
 from tarantella.launcher.show.output import STDERR, STDOUT, Console, Stream
 from tarantella.launcher.show.shown_output import ends_like
 from tarantella.launcher.show.status_socket import StatusSocket
@@ -109,8 +107,7 @@ class MpiJob:
                     preexec_fn=partial(end_with_parent, os.getpid(), signal.SIGTERM),
                 )
             except (OSError, subprocess.SubprocessError) as error:
-                self._console.message(f"cannot start {self._command[0]!r}: {error}")
-                self._console.drain()
+                self._console.announce(f"cannot start {self._command[0]!r}: {error}")
                 return JobResult(CANNOT_START, started=False)
             finally:
                 if stdout is not None:

@@ -4,8 +4,6 @@ mpirun starts it once for each rank. Like the launcher on one node, it shows, hi
 reports its failure. It ends the rank and all that it started when mpirun asks for that or has gone.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket
@@ -15,8 +13,8 @@ from pathlib import Path
 from tarantella import variables
 from tarantella.environment import local_rank
 from tarantella.launcher.base import mark
-from tarantella.launcher.base.errors import UsageError
 from tarantella.launcher.base.signals import SAVING, survive_asking
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line.options import Options, Pin
 from tarantella.launcher.show.output import Console
 from tarantella.launcher.start.environment import TRACKERS_OFF, Rendezvous
@@ -54,8 +52,7 @@ def main(argv: list[str]) -> int:
     try:
         pinning = Pinning.from_options(options, local_size())
     except UsageError as error:
-        console.message(f"rank {_rank()} on {socket.gethostname()}: {error}")
-        console.drain()
+        console.announce(f"rank {_rank()} on {socket.gethostname()}: {error}")
         return 1
     pmi = os.environ.get("PMI_FD", "")  # MPICH's Hydra notices by its end that the rank has gone
     spec = RankSpec(

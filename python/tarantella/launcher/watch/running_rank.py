@@ -1,7 +1,5 @@
 """A rank that runs, and what becomes of its output."""
 
-from __future__ import annotations
-
 import os
 from collections import deque
 from functools import partial

@@ -6,8 +6,6 @@ its own or another environment. If the supervisor is killed, the kernel tells th
 they have started. If the launcher is killed, the kernel kills the ranks, and the supervisor the rest.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import select
@@ -19,7 +17,7 @@ from typing import NoReturn
 
 from tarantella.launcher.base import mark
 from tarantella.launcher.base.signals import ASKING, ENDING, SignalPipe, survive_asking
-from tarantella.launcher.base.text import counted
+from tarantella.launcher.base.words import counted
 from tarantella.launcher.show.output import Console
 from tarantella.launcher.start.process import ExitStatus, end_with_parent
 from tarantella.variables import LAUNCHER
@@ -126,6 +124,5 @@ def _supervise(launcher: int, mask: set[int], console: Console, grace: float) ->
                 time.sleep(10 * INTERVAL)
             count = len(end_adopted())
             also = f"; {counted(count, 'process')} of the job {'was' if count == 1 else 'were'} ended" if count else ""
-            console.message(f"the launcher (pid {launcher}) {ExitStatus(signal=-code)}{also}")
-            console.drain()
+            console.announce(f"the launcher (pid {launcher}) {ExitStatus(signal=-code)}{also}")
     os._exit(code if code >= 0 else 128 - code)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tarantella.keras.checkpoint.dataset_state import depends_on_iterators_only, runs_python
 from tarantella.keras.checkpoint.position import FingerprintedDataset
+from tarantella.keras.checkpoint.replay import depends_on_iterators_only, runs_python
 
 FILES: list[str] = []
 

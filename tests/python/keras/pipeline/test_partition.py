@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarantella.keras.pipeline.partition import Layers, best_partition, max_stages
+from tarantella.keras.pipeline.costs import Layers, best_partition, max_stages
 
 
 @st.composite

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarantella.keras.sharding.ownership import owners_of
+from tarantella.keras.sharding.weights import owners_of
 
 COSTS = st.lists(st.integers(0, 1 << 40), max_size=40)
 

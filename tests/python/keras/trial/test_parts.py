@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from tarantella.keras.trial.comparison import Kind, NotComparable, common_kind, compared, difference_of_rows
-from tarantella.keras.trial.made_up import batch as made_up_batch
 from tarantella.keras.trial.parts import SAMPLES, parts_of, samples_in
+from tarantella.keras.trial.parts import made_up_batch as made_up_batch
 
 
 def rows_of(tensor):

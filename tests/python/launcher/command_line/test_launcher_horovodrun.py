@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line import horovodrun
 
 LINES = {

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line.hosts import Host, all_here, assign_ranks, describe, read_hostfile, read_hosts
 from tarantella.launcher.start.own_program import START
 from tarantella.launcher.start.pinning import find_shares, find_sockets

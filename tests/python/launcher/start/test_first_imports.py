@@ -7,7 +7,7 @@ from textwrap import dedent
 
 import pytest
 
-from tarantella.launcher.start.first_imports import preloadable
+from tarantella.launcher.start.preload import preloadable
 
 TENSORFLOW, ALL = ("tensorflow",), ("tensorflow", "keras", "tarantella.keras.model")
 

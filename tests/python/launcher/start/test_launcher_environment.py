@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tarantella.errors import InvalidArgumentError
-from tarantella.launcher.base.text import describe_cores
+from tarantella.launcher.base.words import describe_cores
 from tarantella.settings import reproducible
 from tarantella.threads import thread_environment, usable_cores
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tarantella.launcher.base.errors import UsageError
+from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.start.pinning import Pinning, Place, find_shares, find_sockets
 
 NODES = Path("/sys/devices/system/node")

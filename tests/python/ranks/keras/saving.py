@@ -77,7 +77,7 @@ class LostSums:
 @check
 def lost_sums_are_neither_saved_nor_returned() -> list[Any]:
     lost, path = LostSums(), Path(folder, "files", "lost.keras")
-    reducer._live.add(lost)
+    reducer._open_reducers.add(lost)
     try:
         checkpoint = keras.callbacks.ModelCheckpoint(path)
         return [
@@ -87,7 +87,7 @@ def lost_sums_are_neither_saved_nor_returned() -> list[Any]:
             path.exists(),
         ]
     finally:
-        reducer._live.discard(lost)
+        reducer._open_reducers.discard(lost)
 
 
 @check

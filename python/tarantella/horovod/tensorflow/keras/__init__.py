@@ -24,7 +24,16 @@ def allreduce(
     process_set: Any = _hvd.global_process_set,
 ) -> Any:
     """The reduction of a number, array or tensor over ranks."""
-    return _hvd.allreduce(value, average, "", "", compression, op, prescale_factor, postscale_factor, name, process_set)
+    return _hvd.allreduce(
+        value,
+        average,
+        compression=compression,
+        op=op,
+        prescale_factor=prescale_factor,
+        postscale_factor=postscale_factor,
+        name=name,
+        process_set=process_set,
+    )
 
 
 def allgather(value: Any, name: str | None = None, process_set: Any = _hvd.global_process_set) -> Any:

@@ -1,8 +1,7 @@
 """The callbacks for `fit` of a plain Keras model on all ranks."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -13,9 +12,6 @@ from tarantella.horovod.tensorflow.collectives import Average, allreduce
 from tarantella.horovod.tensorflow.functions import broadcast_variables
 from tarantella.keras import adapter
 from tarantella.keras.adapter import keras, learning_rates
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _TRAIN_EAGERLY = "let Keras train in TensorFlow 2, without tf.compat.v1.disable_eager_execution"
 
@@ -142,7 +138,7 @@ class LearningRateWarmupCallback(LearningRateScheduleCallback):
             size = runtime.get_size()
             return 1.0 / size * (epoch * (size - 1) / warmup_epochs + 1)
 
-        super().__init__(initial_lr, multiplier, 0, int(warmup_epochs), False, momentum_correction, steps_per_epoch)
+        super().__init__(initial_lr, multiplier, end_epoch=int(warmup_epochs), staircase=False, steps_per_epoch=steps_per_epoch)
         self.verbose = verbose
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

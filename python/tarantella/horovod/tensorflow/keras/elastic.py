@@ -1,7 +1,5 @@
 """`hvd.elastic` of `horovod.tensorflow.keras`: the state of a model that `fit` trains, and callbacks that count its steps."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tarantella.horovod.tensorflow.elastic import TensorFlowKerasState

@@ -1,19 +1,15 @@
 """The attributes of layers, optimizers and losses, where those who wrote them may keep variables."""
 
-from __future__ import annotations
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-from tarantella.keras.adapter.common.slots import is_slot
+from tarantella.keras.adapter.common.optimizers import is_slot
 from tarantella.keras.adapter.front_end import LEGACY
 
 if LEGACY:
     from tarantella.keras.adapter.keras2.models import is_variable
 else:
     from tarantella.keras.adapter.keras3.models import is_variable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 
 def variables_in(objects: Sequence[Any]) -> list[Any]:

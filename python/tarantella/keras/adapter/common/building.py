@@ -1,10 +1,9 @@
 """The variables of a model whose training step is the user's own: only the step itself knows what it uses of the model."""
 
-from __future__ import annotations
-
 import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
@@ -12,9 +11,6 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras.adapter.common.optimizers import held_optimizers
 from tarantella.keras.adapter.front_end import keras
 from tarantella.runtime import logger
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 _traced: dict[str, weakref.WeakSet[Any]] = {}  # for each step, the optimizers of the models that were built by it
 

@@ -1,19 +1,15 @@
 """Keras' callbacks: their state, the files they write, and a base class for our own."""
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras.adapter.front_end import LEGACY, keras
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class Callback(keras.callbacks.Callback):  # type: ignore[misc]

@@ -1,7 +1,5 @@
 """The functions that Keras makes of a model's steps, and traces: which are in place, and for which new ones were asked."""
 
-from __future__ import annotations
-
 import functools
 import weakref
 from typing import Any
@@ -10,7 +8,7 @@ from tarantella.keras.adapter.front_end import keras
 
 _NAMES = ("train_function", "test_function", "predict_function")
 
-_renewed: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()  # for each model that is watched
+_renewed_names: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()  # for each model that is watched
 
 
 @functools.cache
@@ -24,11 +22,11 @@ def _install() -> None:
 
     @functools.wraps(original)
     def set_attribute(self: Any, name: str, value: Any) -> None:
-        if name in _NAMES and self in _renewed:
+        if name in _NAMES and self in _renewed_names:
             before = self.__dict__.get(name)
             # None counts even if there was none: another one may be kept for later
             if value is None or (before is not None and before is not value):
-                _renewed[self].add(name)
+                _renewed_names[self].add(name)
         original(self, name, value)
 
     keras.Model.__setattr__ = set_attribute
@@ -41,8 +39,8 @@ def _note_force(name: str) -> None:
 
     @functools.wraps(original)
     def make_function(self: Any, force: bool = False) -> Any:
-        if force and self in _renewed:
-            _renewed[self].add(name)
+        if force and self in _renewed_names:
+            _renewed_names[self].add(name)
         return original(self, force)
 
     setattr(keras.Model, f"make_{name}", make_function)
@@ -51,12 +49,12 @@ def _note_force(name: str) -> None:
 def watch_functions(model: Any) -> None:
     """From now on `renewed_functions` knows the functions of this model that were taken away."""
     _install()
-    _renewed[model] = set()
+    _renewed_names[model] = set()
 
 
 def renewed_functions(model: Any) -> set[int]:
     """The positions of the functions, as `swap_functions` has them, that Keras was asked to make anew since the last call."""
-    names = _renewed.get(model, set())
+    names = _renewed_names.get(model, set())
     found = {_NAMES.index(name) for name in names}
     names.clear()
     return found

@@ -1,16 +1,12 @@
 """Losses and metrics."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras.adapter.common.models import is_builtin, mask_of
 from tarantella.keras.adapter.front_end import keras
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 # what a loss divides the sum of its elements by, where that is no number (see `loss_and_divisor`)
 ALL_ELEMENTS = "the number of all elements"

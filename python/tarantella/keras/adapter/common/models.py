@@ -1,19 +1,15 @@
 """Models, their layers and weights, and the functions that Keras makes of their steps."""
 
-from __future__ import annotations
-
 import functools
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras.adapter.common.building import is_overridden
 from tarantella.keras.adapter.common.optimizers import held_optimizers, trained_by
 from tarantella.keras.adapter.front_end import LEGACY, keras
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 def version() -> str:
@@ -183,6 +179,11 @@ def set_mask(tensor: Any, mask: Any) -> None:
     tensor._keras_mask = mask
 
 
+def compile_arguments(model: Any) -> dict[str, Any]:
+    """The arguments of `compile` as they were given, by name; the public `get_compile_config` fails at objects of others."""
+    return dict(getattr(getattr(model, "_compile_config", None), "config", {}))
+
+
 def batch_statistics() -> str:
     """The name of the method by which a BatchNormalization computes mean and variance of a batch.
 
@@ -194,13 +195,13 @@ def batch_statistics() -> str:
 def with_statistics(layer: Any, moments: Callable[..., Any]) -> Callable[..., Any]:
     """That method of a layer with other statistics, which moments(x, axes, keepdims, mask) computes."""
 
-    def of_keras2(inputs: Any, reduction_axes: Any, keep_dims: bool, mask: Any = None) -> Any:
+    def keras2_statistics(inputs: Any, reduction_axes: Any, keep_dims: bool, mask: Any = None) -> Any:
         return moments(inputs, reduction_axes, keep_dims, mask)
 
-    def of_keras3(inputs: Any, mask: Any) -> Any:
+    def keras3_statistics(inputs: Any, mask: Any) -> Any:
         return moments(inputs, layer._reduction_axes, False, mask)
 
-    return of_keras2 if LEGACY else of_keras3
+    return keras2_statistics if LEGACY else keras3_statistics
 
 
 def steps_per_execution(model: Any) -> int:
@@ -211,17 +212,17 @@ def steps_per_execution(model: Any) -> int:
     return 1 if steps is None else int(steps.numpy())  # None before the model is compiled
 
 
-def share_initial_epoch(model: Any, of_master: Callable[[list[int]], list[int]]) -> None:
+def share_initial_epoch(model: Any, broadcast: Callable[[list[int]], list[int]]) -> None:
     """Makes `fit` continue on all ranks at the epoch (and step) that the master's `BackupAndRestore` found.
 
     `fit` has begun by then: its public ``initial_epoch`` comes too late.
 
     Args:
-        of_master: broadcasts the master's numbers.
+        broadcast: broadcasts the master's numbers.
     """
     if not LEGACY:
         epoch = model._initial_epoch
-        (begin,) = of_master([-1 if epoch is None else int(epoch)])
+        (begin,) = broadcast([-1 if epoch is None else int(epoch)])
         model._initial_epoch = None if begin < 0 else begin
         return
     name = "_maybe_load_initial_counters_from_ckpt"  # fit calls it next
@@ -229,7 +230,7 @@ def share_initial_epoch(model: Any, of_master: Callable[[list[int]], list[int]])
 
     def counters(*args: Any) -> tuple[int, ...]:
         object.__delattr__(model, name)
-        return tuple(of_master([int(number) for number in original(*args)]))
+        return tuple(broadcast([int(number) for number in original(*args)]))
 
     object.__setattr__(model, name, counters)
 
@@ -247,3 +248,27 @@ class _Changed:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._original, name)
+
+
+_FEW_BITS = ("float16", "bfloat16")
+
+
+def in_full_precision(model: Any) -> Iterator[tuple[Any, str, Any]]:
+    """A patch (owner, attribute, value) with which layers of mixed precision compute in float32, as their weights are.
+
+    The public ``dtype_policy`` of a layer can be set from Keras 3.4 on, and legacy Keras' cannot.
+    """
+    policy = keras.mixed_precision.Policy("float32") if LEGACY else keras.DTypePolicy("float32")
+    for layer in layers_of(model):
+        if getattr(layer, "compute_dtype", "") in _FEW_BITS and getattr(layer, "variable_dtype", "") == "float32":
+            yield layer, "_dtype_policy", policy
+            if LEGACY:
+                yield layer, "_compute_dtype_object", tf.float32
+
+
+def computes_in_16_bits(model: Any) -> bool:
+    """Whether layers of the model compute in too few bits for a comparison, also where `in_full_precision` holds."""
+    return any(
+        getattr(layer, "compute_dtype", "") in _FEW_BITS and getattr(layer, "variable_dtype", "") != "float32"
+        for layer in layers_of(model)
+    )

@@ -1,20 +1,17 @@
 """Optimizers, where a model keeps them, and their learning rates."""
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras.adapter.front_end import LEGACY, keras
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 _SIMPLE = frozenset([type(None), bool, int, float, str])
 """Types of which most attributes of a model are, and no optimizer is."""
+CAN_SHARD_OPTIMIZERS = not LEGACY
+"""Whether optimizers of this front end can be built with a part of their state."""
 
 
 def optimizer_of(model: Any) -> Any:
@@ -97,3 +94,8 @@ def learning_rates(model: Any) -> list[tf.Variable]:
     rates = [getattr(owner, "_learning_rate", None) for owner in owners]
     variables = [getattr(rate, "value", rate) if not isinstance(rate, tf.Variable) else rate for rate in rates]
     return [variable for variable in variables if isinstance(variable, tf.Variable)]
+
+
+def is_slot(variable: Any) -> bool:
+    """Whether it is of an optimizer's state and one rank alone holds its value; the others know name, shape and type."""
+    return getattr(variable, "_tnt_owner", None) is not None

@@ -1,16 +1,12 @@
 """How legacy Keras reads data."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras.adapter.common.callbacks import Callback
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class _Source:

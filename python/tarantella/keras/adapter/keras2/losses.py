@@ -1,17 +1,13 @@
 """Losses and metrics of legacy Keras."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras.adapter.common.losses import ALL_ELEMENTS, NO_DIVISOR, divisor_of_mean, loss_and_elements
 from tarantella.keras.adapter.front_end import keras
 from tarantella.keras.adapter.tensorflow import converted_like_caller
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 
 def loss_reductions(loss: Any) -> Iterator[str]:

@@ -1,10 +1,10 @@
 """Models of legacy Keras: how their variables are made and named."""
 
-from __future__ import annotations
-
 import weakref
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import tensorflow as tf
 
@@ -12,19 +12,10 @@ from tarantella.keras.adapter.common import building
 from tarantella.keras.adapter.front_end import keras
 from tarantella.keras.adapter.keras2.optimizers import build_optimizer
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import ModuleType
-
 
 def is_compiled(model: Any) -> bool:
     """Whether the model knows its loss and its optimizer."""
     return bool(model._is_compiled)
-
-
-def compile_arguments(model: Any) -> dict[str, Any]:
-    """The arguments of `compile` as they were given, by name; the public `get_compile_config` fails at objects of others."""
-    return dict(getattr(getattr(model, "_compile_config", None), "config", {}))
 
 
 # for each step, the loss containers of `compile` whose models have been built since
@@ -104,9 +95,9 @@ def writing_functions() -> list[tuple[Any, str]]:
     """
     from tf_keras.src.saving import saving_api, saving_lib
 
-    of_format = [(saving_lib, "save_model"), (saving_lib, "save_weights_only")]
+    current = [(saving_lib, "save_model"), (saving_lib, "save_weights_only")]
     older = [(saving_api.legacy_sm_saving_lib, "save_model"), (saving_api.legacy_sm_saving_lib, "save_weights")]
-    return [*of_format, *older, (keras.Model, "export")]
+    return [*current, *older, (keras.Model, "export")]
 
 
 def copying_functions() -> list[tuple[ModuleType, str, str]]:
@@ -129,3 +120,7 @@ def copying_functions() -> list[tuple[ModuleType, str, str]]:
 def layers_to_compile(model: Any) -> list[Any]:
     """No layer: XLA stays off on several ranks."""
     return []
+
+
+def accept_old_spellings() -> None:
+    """Nothing to do: legacy Keras takes what scripts write that were made for it."""

@@ -3,17 +3,13 @@
 Those of the old kind and LossScaleOptimizer hold state that their public ``variables`` leave out.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras.adapter.common.optimizers import held_optimizers, optimizers_of
 from tarantella.keras.adapter.front_end import keras
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 
 def optimizer_hook() -> str:

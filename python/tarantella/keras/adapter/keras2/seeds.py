@@ -1,7 +1,5 @@
 """The random states of legacy Keras, which hide in a private generator object of each layer that draws numbers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

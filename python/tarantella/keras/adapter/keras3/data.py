@@ -1,18 +1,14 @@
 """How Keras 3 reads data."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tarantella.keras.adapter.common.callbacks import Callback
 from tarantella.keras.adapter.front_end import keras
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 def source(

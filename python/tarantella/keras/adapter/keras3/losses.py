@@ -1,17 +1,13 @@
 """Losses and metrics of Keras 3."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras.adapter.common.losses import ALL_ELEMENTS, NO_DIVISOR, divisor_of_mean, loss_and_elements
 from tarantella.keras.adapter.front_end import keras
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
 
 def loss_reductions(loss: Any) -> Iterator[str]:

@@ -1,31 +1,23 @@
 """Models of Keras 3: how their variables are made and named."""
 
-from __future__ import annotations
-
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import tensorflow as tf
 from keras.src.backend import Variable  # before Keras 3.7 the public one is a subclass, which layers' weights are not
 
 from tarantella.keras.adapter.common import building
-from tarantella.keras.adapter.common.optimizers import held_optimizers
-from tarantella.keras.adapter.common.slots import is_slot
+from tarantella.keras.adapter.common.models import layers_of
+from tarantella.keras.adapter.common.optimizers import held_optimizers, is_slot
 from tarantella.keras.adapter.front_end import keras
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import ModuleType
 
 
 def is_compiled(model: Any) -> bool:
     """Whether the model knows its loss and its optimizer."""
     return bool(model.compiled)
-
-
-def compile_arguments(model: Any) -> dict[str, Any]:
-    """The arguments of `compile` as they were given, by name; the public `get_compile_config` fails at objects of others."""
-    return dict(getattr(getattr(model, "_compile_config", None), "config", {}))
 
 
 def build(model: Any, batch_spec: Any, step: str = "train_step") -> None:
@@ -178,8 +170,8 @@ def writing_functions() -> list[tuple[Any, str]]:
     from keras.src.legacy.saving import legacy_h5_format
     from keras.src.saving import saving_lib
 
-    of_format = [(saving_lib, "save_model"), (saving_lib, "save_weights_only"), (legacy_h5_format, "save_model_to_hdf5")]
-    return [*of_format, (keras.Model, "export")]
+    savers = [(saving_lib, "save_model"), (saving_lib, "save_weights_only"), (legacy_h5_format, "save_model_to_hdf5")]
+    return [*savers, (keras.Model, "export")]
 
 
 def copying_functions() -> list[tuple[ModuleType, str, str]]:
@@ -197,3 +189,72 @@ def copying_functions() -> list[tuple[ModuleType, str, str]]:
         (saving_api, "load_model", "loaded from a file"),
         (saving_api.saving_lib, "load_model", "loaded from a file"),
     ]
+
+
+# ---------------------------------------------------------------------------------------------------------------- old spellings
+
+
+class _Variables(list[Any]):
+    def __call__(self) -> list[Any]:
+        return self
+
+
+@functools.cache
+def accept_old_spellings() -> None:
+    """Lets scripts write what legacy Keras takes: ``optimizer.variables()``, ``optimizer.lr``, and an option of `compile`."""
+    variables, compile_model = keras.optimizers.Optimizer.variables.fget, keras.Model.compile
+    owner = next(cls for cls in keras.Model.__mro__ if "compile" in vars(cls))  # in Model it would count as a user's
+
+    def compile(self: Any, *args: Any, experimental_run_tf_function: Any = None, **kwargs: Any) -> Any:
+        return compile_model(self, *args, **kwargs)
+
+    keras.optimizers.Optimizer.variables = property(lambda self: _Variables(variables(self)))
+    if not hasattr(keras.optimizers.Optimizer, "lr"):
+        keras.optimizers.Optimizer.lr = keras.optimizers.Optimizer.learning_rate
+    owner.compile = functools.wraps(compile_model)(compile)
+
+
+# ---------------------------------------------------------------------------------------------------------- the graph of layers
+
+# XLA compiles segments of a model, for which the layers are called one by one. Keras runs its graph in one private method and
+# has no public view of its order.
+
+
+def layers_to_compile(model: Any) -> list[Any]:
+    """The model and the layers in it whose calls XLA compiles in segments."""
+    return layers_of(model)
+
+
+def layer_graph(layer: Any) -> Any:
+    """The object that runs the layers of a functional or Sequential model; None for any other layer."""
+    graph = getattr(layer, "_functional", layer)  # Sequential has one inside
+    return graph if hasattr(graph, "_run_through_graph") and hasattr(graph, "_nodes_by_depth") else None
+
+
+def layer_graph_runner() -> str:
+    """The name of that object's method that runs them, given the inputs and ``operation_fn``."""
+    return "_run_through_graph"
+
+
+def layer_calls(graph: Any) -> list[Any]:
+    """The graph's calls of layers and operations, in the order in which they run."""
+    by_depth = graph._nodes_by_depth
+    ordered = [node for depth in sorted(by_depth, reverse=True) for node in by_depth[depth]]
+    return [node for node in ordered if node.operation and not node.is_input]
+
+
+def run_layer_calls(calls: Sequence[Any], operation_fn: Callable[[Any], Any], values: dict[int, Any]) -> None:
+    """Makes the calls and adds their results to the values, which are by id of the graph's symbolic tensors."""
+    for node in calls:
+        if all(id(tensor) in values for tensor in node.input_tensors):
+            args, kwargs = node.arguments.fill_in(values)
+            outputs = keras.tree.flatten(operation_fn(node.operation)(*args, **kwargs))
+            values.update(zip(map(id, node.outputs), outputs, strict=False))
+
+
+def layer_graph_outputs(graph: Any, values: dict[int, Any]) -> Any:
+    """The graph's outputs, from the values that were computed in it."""
+    missing = [tensor.name for tensor in graph.outputs if id(tensor) not in values]
+    if missing:
+        raise ValueError(f"the model's output {missing[0]} does not follow from the inputs that were given")
+    return keras.tree.pack_sequence_as(graph._outputs_struct, [values[id(tensor)] for tensor in graph.outputs])

@@ -3,18 +3,15 @@
 The state of gradient accumulation is private: the public ``iterations`` counts updates, not steps, and the sums have no name.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
+from keras.src.optimizers import base_optimizer
 
 from tarantella.keras.adapter.common.optimizers import optimizers_of
 from tarantella.keras.adapter.front_end import keras
 from tarantella.keras.adapter.keras3.models import unwrap
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 def optimizer_hook() -> str:
@@ -100,3 +97,48 @@ def step_counter(optimizer: Any) -> Any:
 def micro_steps(optimizer: Any) -> tf.Tensor:
     """How often `apply` was called, whether it changed the variables or not."""
     return unwrap(step_counter(optimizer)).read_value()
+
+
+def clips_by_norm_of_all(optimizer: Any) -> bool:
+    """Whether the optimizer scales its gradients by a norm of all of them."""
+    return bool(optimizer.global_clipnorm)
+
+
+def clipping_of_parts(
+    optimizer: Any, is_here: Callable[[Any], bool], total: Callable[[Any], Any]
+) -> list[tuple[Any, str, Any]]:
+    """A patch (owner, attribute, value) by which the optimizer clips the gradients that a rank has, by the norm of all.
+
+    The squares of each gradient are added up by the rank that has it, and the sums are added up as Keras does: the bits are
+    those of one device.
+
+    Args:
+        is_here: whether this rank has the gradient of a variable.
+        total: the sums over ranks of some numbers.
+    """
+    apply_gradients, clip = optimizer._backend_apply_gradients, optimizer._clip_gradients
+    applied: list[Any] = []
+
+    def _backend_apply_gradients(grads: Any, trainable_variables: Any) -> Any:
+        applied[:] = trainable_variables
+        return apply_gradients(grads, trainable_variables)
+
+    def global_norm(grads: Any) -> Any:
+        ops = keras.ops
+        squares = [
+            ops.sum(ops.square(g)) if is_here(v) else ops.zeros((), g.dtype) for g, v in zip(grads, applied, strict=True)
+        ]
+        return ops.sqrt(ops.sum(total(ops.stack(squares))))
+
+    def _clip_gradients(grads: Any) -> Any:
+        original = base_optimizer.global_norm
+        base_optimizer.global_norm = global_norm
+        try:
+            return clip(grads)
+        finally:
+            base_optimizer.global_norm = original
+
+    return [
+        (optimizer, "_backend_apply_gradients", _backend_apply_gradients),
+        (optimizer, "_clip_gradients", _clip_gradients),
+    ]

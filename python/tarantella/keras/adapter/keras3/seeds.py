@@ -1,7 +1,5 @@
 """The random states of Keras 3."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

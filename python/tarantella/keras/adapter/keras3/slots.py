@@ -4,36 +4,31 @@ An optimizer makes all its variables by `add_variable`. While it is built here, 
 without elements for a value: nothing is allocated for them, and the list of variables is that of one device all the same.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import tensorflow as tf
 from keras.src.backend import Variable
 from keras.src.utils.tracking import DotNotTrackScope
+from numpy.typing import NDArray
 
 from tarantella import runtime
 from tarantella.errors import UnsupportedError
-from tarantella.keras.adapter.common.slots import is_slot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from numpy.typing import NDArray
+from tarantella.keras.adapter.common.optimizers import is_slot
 
 
 class Holder(Protocol):
     """What a slot asks for its value when the value is wanted outside of a step."""
 
-    def read(self, slot: Slot) -> NDArray[Any]:
+    def read(self, slot: "Slot") -> NDArray[Any]:
         """The value that the slot has on its owner."""
 
-    def write(self, slot: Slot, value: Any) -> None:
+    def write(self, slot: "Slot", value: Any) -> None:
         """Gives the slot a value on its owner."""
 
-    def take(self, slot: Slot, value: NDArray[Any] | None) -> None:
+    def take(self, slot: "Slot", value: NDArray[Any] | None) -> None:
         """Gives the slot the master's value on its owner. value: None on the other ranks."""
 
     def asks_owners(self) -> bool:
@@ -42,7 +37,7 @@ class Holder(Protocol):
     def in_step(self) -> bool:
         """Whether an optimizer makes a step, in which ranks assign to their own slots alone."""
 
-    def meet_to_assign(self, slot: Slot, value: NDArray[Any]) -> None:
+    def meet_to_assign(self, slot: "Slot", value: NDArray[Any]) -> None:
         """Checks that all ranks assign this value to this slot."""
 
 
@@ -251,8 +246,8 @@ def built_variables(optimizer: Any, planned: Sequence[PlannedSlot]) -> list[Any]
     """The variables of a built optimizer that are the planned ones; None for one that is not where the plan says."""
     found = []
     for slot in planned:
-        of_list = [] if slot.place is None else getattr(optimizer, slot.place[0], [])
-        found.append(of_list[slot.place[1]] if slot.place is not None and slot.place[1] < len(of_list) else None)
+        listed = [] if slot.place is None else getattr(optimizer, slot.place[0], [])
+        found.append(listed[slot.place[1]] if slot.place is not None and slot.place[1] < len(listed) else None)
     return found
 
 
@@ -316,13 +311,13 @@ def own_updates(optimizer: Any, is_own: Callable[[int], bool], note: Callable[[]
 
     @contextmanager
     def own_averages(variables: Any) -> Iterator[list[Any]]:
-        of_all = optimizer._model_variables_moving_average
-        own = [(v, a) for v, a in zip(variables, of_all, strict=True) if is_here(v)]
+        averages = optimizer._model_variables_moving_average
+        own = [(v, a) for v, a in zip(variables, averages, strict=True) if is_here(v)]
         object.__setattr__(optimizer, "_model_variables_moving_average", [a for _, a in own])
         try:
             yield [v for v, _ in own]
         finally:
-            object.__setattr__(optimizer, "_model_variables_moving_average", of_all)
+            object.__setattr__(optimizer, "_model_variables_moving_average", averages)
 
     def average_own(trainable_variables: Any) -> Any:
         if optimizer.use_ema:

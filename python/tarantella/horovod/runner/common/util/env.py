@@ -1,7 +1,5 @@
 """`horovod.runner.common.util.env`: the place of a process by its environment, before it joins."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,6 +1,8 @@
-"""How the launcher words numbers of things."""
+"""The words of the launcher: the error of a command line, and numbers of things."""
 
-from __future__ import annotations
+
+class UsageError(Exception):
+    """The command line cannot be run; the text is the whole message."""
 
 
 def counted(number: int, noun: str) -> str:
