@@ -200,3 +200,34 @@ def any_order() -> tf.data.Options:
     options = tf.data.Options()
     options.deterministic = False
     return options
+
+
+@pytest.mark.parametrize("size", range(1, 9))
+def test_ranks_that_are_left_share_all_shards(size):
+    divisions = [among(size, rank, 8) for rank in range(size)]
+    taken = [shard for one in divisions for shard in one.own if shard < one.shards]
+    assert taken == list(range(8))
+    assert {one.shards for one in divisions} == {8}
+    assert {len(one.own) for one in divisions} <= {8 // (1 << (size.bit_length() - 1)), 1}
+
+
+def test_a_rank_without_a_shard_counts_no_sample():
+    batch = (tf.range(6), tf.range(6) * 2)
+    ((part, (samples, total, _)),) = split.own_shards(batch, among(3, 2, 2))
+    assert (int(samples), int(total)) == (0, 6)
+    assert [t.numpy().tolist() for t in part] == [[0], [0]]
+
+
+@pytest.mark.parametrize(("size", "shards"), [(1, None), (3, None), (2, 4), (3, 4)])
+def test_whole_batches_are_cut_where_they_are_unpacked(monkeypatch, size, shards):
+    monkeypatch.setattr(split.runtime, "get_size", lambda: size)
+    data = tf.data.Dataset.from_tensor_slices((tf.range(10), tf.range(10) * 2)).batch(4)
+    whole = split.whole(data, shards)
+    for rank in range(size):
+        monkeypatch.setattr(split.runtime, "get_rank", lambda rank=rank: rank)
+        expected = [split.unpack(element) for element in split.distribute(data, among(size, rank, shards))]
+        for element, of_rank in zip(whole, expected, strict=True):
+            found = split.unpack(element)
+            tf.nest.map_structure(lambda a, b: np.testing.assert_array_equal(a, b), found, of_rank)
+        assert split.batch_spec(whole)[0].shape.as_list() == [None]
+        assert split.may_be_empty(whole)

@@ -68,7 +68,16 @@ def shown(result: subprocess.CompletedProcess[str]) -> tuple[dict[str, str], lis
         ),
         ("-n 2 --max-restarts x -- rank.py", "--max-restarts: must be a whole number, not 'x'"),
         ("-n 2 --max-restarts -1 -- rank.py", "--max-restarts: must be a whole number, not '-1'"),
-        ("-n 2 --min-ranks 1 -- rank.py", "--min-ranks: is for --max-restarts"),
+        ("-n 2 --min-ranks 1 -- rank.py", "--min-ranks: is for --max-restarts and --elastic"),
+        (
+            "-n 2 --elastic --hosts a:2 -- rank.py",
+            "--elastic: is for ranks on this machine that go on without lost ones; mpirun ends the job when a rank is lost: "
+            "use --max-restarts",
+        ),
+        (
+            "-n 2 --elastic --keep-going -- rank.py",
+            "--elastic: is for ranks on this machine that go on without lost ones; --keep-going is for C",
+        ),
         ("-n 2 --max-restarts 1 --min-ranks 3 -- rank.py", "--min-ranks: 3 ranks, but the job has 2"),
         ("-n 2 --max-restarts 1 --min-ranks 0 -- rank.py", "--min-ranks: must be a whole number from 1 to 4096, not '0'"),
         ("-n 2 -x TNT_RESTART=1 -- rank.py", "-x: 'TNT_RESTART=1': TNT_RESTART is set by the launcher for each rank"),
