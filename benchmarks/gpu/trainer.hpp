@@ -1,14 +1,25 @@
-// A rank of a trainer: its place in the job, GPU and stream, and a model's gradients with their reducer.
+// What the cases share: their output, and a rank of a trainer, with its place in the job, GPU and stream, and a model's
+// gradients with their reducer.
 #pragma once
+
+#include <nlohmann/json.hpp>
 
 #include <string>
 #include <vector>
 
 #include "benchmarks/gpu/memory.hpp"
-#include "benchmarks/gpu/output.hpp"
 #include "benchmarks/models.hpp"
+#include "tarantella/tarantella.h"
 
 namespace tnt::bench {
+
+// JSON Lines on standard output, from rank 0; and the check of C API calls.
+void print_line(const nlohmann::ordered_json& line);
+
+// The properties of the device: {"case": "machine", ...}
+[[nodiscard]] nlohmann::ordered_json describe_device(int device);
+
+void check_call(tnt_status_t status, const char* call);  // throws Failure with the library's message
 
 struct Trainer {
   tnt_comm_t comm = nullptr;
@@ -44,3 +55,5 @@ class Gradients {
 };
 
 }  // namespace tnt::bench
+
+#define TNT_CHECK(call) ::tnt::bench::check_call(call, #call)

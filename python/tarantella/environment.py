@@ -88,7 +88,7 @@ def cache_folder() -> Path | None:
 
 
 def host_cache_file(subject: str) -> Path | None:
-    """The file for measurements of this host, as in `src/base/host_cache.cpp`; None if there is no cache folder."""
+    """The file for measurements of this host, as in `src/base/settings.cpp`; None if there is no cache folder."""
     folder = cache_folder()
     host = socket.gethostname().replace("/", "_")
     return None if folder is None else folder / f"{subject}-{host}.json"

@@ -15,7 +15,7 @@ _LOCAL_SIZE_VARIABLES = (variables.LOCAL_SIZE, "OMPI_COMM_WORLD_LOCAL_SIZE", "MP
 
 
 def started_by_mpi() -> bool:
-    """Whether this process is one of several ranks of mpirun or srun, as in src/bootstrap/mpi_environment.cpp."""
+    """Whether this process is one of several ranks of mpirun or srun, as in src/bootstrap/join.cpp."""
     if variables.SIZE in os.environ:
         return False
     if any(_number(name) > 1 for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")):

@@ -14,7 +14,6 @@
 #include "comm/network/communicator.hpp"
 #include "support/collectives.hpp"
 #include "support/fake_network.hpp"
-#include "support/network_ranks.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace tnt {

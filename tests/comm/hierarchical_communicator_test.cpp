@@ -15,8 +15,8 @@
 #include "support/collectives.hpp"
 #include "support/effort.hpp"
 #include "support/fake_network.hpp"
-#include "support/hierarchical_transport.hpp"
 #include "support/thread_ranks.hpp"
+#include "support/transport.hpp"
 #include "support/tree.hpp"
 
 namespace tnt {

@@ -10,7 +10,7 @@
 
 #include "support/array.hpp"
 #include "support/collectives.hpp"
-#include "support/network_ranks.hpp"
+#include "support/fake_network.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace tnt {

@@ -5,13 +5,17 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <random>
 #include <string>
+#include <thread>
 #include <tuple>
+#include <vector>
 
+#include "comm/network/communicator.hpp"
 #include "comm/network/messages/network.hpp"
 
 namespace tnt::testing {
@@ -81,5 +85,21 @@ class FakeNetwork final : public Network {
   std::shared_ptr<FakeHub> hub_;
   int rank_;
 };
+
+// Ranks that are threads, over this network: each on a node of its own, or all on one. Returns how many messages were sent,
+// without those that say that a rank leaves.
+inline std::size_t run_over_network(int ranks, bool one_node, const std::function<void(NetworkCommunicator&)>& body) {
+  const auto hub = std::make_shared<FakeHub>(ranks, 10);
+  std::vector<std::unique_ptr<NetworkCommunicator>> all;
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto world = std::make_shared<NetworkWorld>(std::make_shared<FakeNetwork>(hub, rank));
+    if (one_node) world->set_nodes(std::vector<int>(static_cast<std::size_t>(ranks), 0));
+    all.push_back(std::make_unique<NetworkCommunicator>(std::move(world)));
+  }
+  std::vector<std::thread> threads;
+  for (auto& comm : all) threads.emplace_back([&body, &comm] { body(*comm); });
+  for (std::thread& thread : threads) thread.join();
+  return hub->messages();
+}
 
 }  // namespace tnt::testing

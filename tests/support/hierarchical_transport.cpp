@@ -1,4 +1,5 @@
-#include "support/hierarchical_transport.hpp"
+// The hierarchical communicator: nodes with a shared segment each, and the fake network between them.
+#include "support/transport.hpp"
 
 #include <algorithm>
 

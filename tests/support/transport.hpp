@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "comm/communicator.hpp"
 #include "support/tree.hpp"
@@ -23,6 +24,8 @@ class Transport {
 };
 
 [[nodiscard]] std::unique_ptr<Transport> make_transport(int ranks);
+// Of hierarchical_transport.cpp, in which ranks alternate between two nodes otherwise. nodes: of each rank, numbered from 0.
+[[nodiscard]] std::unique_ptr<Transport> make_transport_on(std::vector<int> nodes);
 [[nodiscard]] Groups summed_groups(int ranks);  // ranks whose sum is taken first; all of them where there is one node
 
 }  // namespace tnt::testing

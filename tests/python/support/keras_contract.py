@@ -144,6 +144,7 @@ TABLE = [
     (BOTH, "tensorflow.python.framework.op_def_registry", "get", "know the stateful operations of a dataset"),
     (BOTH, "tensorflow.python.util.pywrap_xla_ops", "get_cpu_kernel_names", "know what XLA can compile"),
     (BOTH, "tensorflow", "__internal__", AUTOGRAPH),
+    (BOTH, "operation", "_add_control_inputs", "let updates wait for the communication of a step"),
     (BOTH, "graph", "experimental_acd_manager outer_graph", "start collectives at once; know the function around a branch"),
     (BOTH, "graph_class", "FuncGraph", "know the function around a branch"),
     (BOTH, "control_dependencies", "run_independently", "start a collective before those before it have ended"),
@@ -193,6 +194,10 @@ class TensorFlowOwners:
     @functools.cached_property
     def graph(self) -> Any:
         return self.tf.function(lambda: self.tf.constant(0)).get_concrete_function().graph
+
+    @property
+    def operation(self) -> Any:
+        return self.graph.get_operations()[0]
 
     @property
     def graph_class(self) -> str:

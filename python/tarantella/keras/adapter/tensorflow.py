@@ -67,6 +67,11 @@ def run_independently(outputs: Sequence[tf.Tensor]) -> None:
         manager.run_independently(outputs[0].op)
 
 
+def make_wait(operation: Any, others: Sequence[Any]) -> None:
+    """An operation of a graph waits for others of it, also for some that were added after it."""
+    operation._add_control_inputs([other for other in others if other not in operation.control_inputs])
+
+
 def enclosing_function(graph: Any, wanted: Any) -> Any:
     """The graph, or the one that it is a branch or a loop's body of, up to the wanted one. It does not leave a `tf.function`.
 

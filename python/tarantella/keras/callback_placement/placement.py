@@ -263,10 +263,11 @@ class _StandIn(keras.callbacks.Callback):  # type: ignore[misc]
 
 def _running(hook: str) -> Callable[..., None]:
     def run(self: _StandIn, *args: Any, **kwargs: Any) -> None:
-        if hook.endswith("_begin"):
+        subject, _, moment = hook.rpartition("_")
+        if moment == "begin":
             self._missed[hook] = args
         else:
-            self._missed.pop(hook.replace("_end", "_begin"), None)
+            self._missed.pop(f"{subject}_begin", None)
         self._run(hook, hook, *args, **kwargs)
 
     return run

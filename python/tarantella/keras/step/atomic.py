@@ -13,6 +13,7 @@ import tensorflow as tf
 from tarantella import generations
 from tarantella.errors import UnsupportedError
 from tarantella.keras import context
+from tarantella.keras.adapter.tensorflow import make_wait
 
 _GATE = "tnt_gate"
 _OURS = "Tnt"
@@ -48,7 +49,7 @@ def close_gates(graph: Any) -> None:
                 f"--elastic: the training step communicates ({late.name}) after an optimizer has changed weights, so it could "
                 "not be made again when a rank is lost: use one optimizer step in a training step, or --max-restarts"
             )
-        gate._add_control_inputs([operation for operation in ours if operation not in gate.control_inputs])
+        make_wait(gate, ours)
 
 
 def _after(gate: Any, operations: Sequence[Any]) -> set[Any]:

@@ -66,7 +66,7 @@ def rank_environment(shared: Mapping[str, str], size: int, rendezvous: Rendezvou
 def _variables_of_other_launchers(rank: int, size: int) -> dict[str, str]:
     """What scripts for Horovod look for to know whether they are ranks: as mpirun and horovodrun set it on one node.
 
-    Tarantella itself does not take these for MPI's, as TNT_SIZE is there (src/launch/mpi_environment.cpp).
+    Tarantella itself does not take these for MPI's, as TNT_SIZE is there (src/bootstrap/join.cpp).
     """
     places = {"RANK": rank, "SIZE": size, "LOCAL_RANK": rank, "LOCAL_SIZE": size}
     return {f"{launcher}_{name}": str(value) for launcher in ("OMPI_COMM_WORLD", "HOROVOD") for name, value in places.items()}
