@@ -196,10 +196,6 @@ class TensorFlowOwners:
         return self.tf.function(lambda: self.tf.constant(0)).get_concrete_function().graph
 
     @property
-    def operation(self) -> Any:
-        return self.graph.get_operations()[0]
-
-    @property
     def graph_class(self) -> str:
         return type(self.graph).__name__
 
@@ -231,10 +227,8 @@ class TensorFlowOwners:
     def batched(self) -> Any:
         return self.source.batch(2)
 
-    @functools.cached_property
-    def parallel_batch(self) -> Any:
-        return self.source.batch(2, num_parallel_calls=2, deterministic=True)
-
+    parallel_batch = functools.cached_property(lambda self: self.source.batch(2, num_parallel_calls=2, deterministic=True))
+    operation = functools.cached_property(lambda self: self.graph.get_operations()[0])
     prefetched = functools.cached_property(lambda self: self.source.prefetch(2))
     iterator = functools.cached_property(lambda self: iter(self.source))
     repeated = functools.cached_property(lambda self: self.source.repeat(2))

@@ -204,7 +204,7 @@ class _StandIn(keras.callbacks.Callback):  # type: ignore[misc]
             self._callback.append = True
         self.set_params(self.params)
         self.set_model(self.model)
-        for hook, arguments in self._missed.items():
+        for hook, arguments in list(self._missed.values()):
             self._run(hook, hook, *arguments)
 
     def set_params(self, params: Any) -> None:
@@ -265,9 +265,9 @@ def _running(hook: str) -> Callable[..., None]:
     def run(self: _StandIn, *args: Any, **kwargs: Any) -> None:
         subject, _, moment = hook.rpartition("_")
         if moment == "begin":
-            self._missed[hook] = args
+            self._missed[subject] = hook, args
         else:
-            self._missed.pop(f"{subject}_begin", None)
+            self._missed.pop(subject, None)
         self._run(hook, hook, *args, **kwargs)
 
     return run
