@@ -80,6 +80,7 @@ class ElasticFit(adapter.Callback):
         self._is_master = runtime.is_master_rank()
         self._batches: dict[str, LastBatch] = {}
         self._functions: dict[str, Callable[[Any], Any]] = {}  # Keras' own, behind `_step`
+        self._traced: set[str] = set()  # of them, those that were traced or called in this fit
 
     def dataset(self, dataset: tf.data.Dataset, function: str) -> tf.data.Dataset:
         """The same dataset for Keras to iterate over. function: that gets its batches, ``"train_function"`` or the like."""
@@ -134,11 +135,18 @@ class ElasticFit(adapter.Callback):
 
     def _step(self, name: str, iterator: Any) -> Any:
         self._kept.copy()
-        logs = self._operations.run(
-            lambda: _numbers(self._made(name)(iterator)),
-            again=lambda: _numbers(self._made(name)(self._batches[name].again())),
-            undo=self._kept.put_back,
-        )
+
+        def again() -> Any:
+            return _numbers(self._made(name)(self._batches[name].again()))
+
+        def step() -> Any:
+            if name in self._traced:
+                return _numbers(self._made(name)(iterator))
+            next(iterator)  # a loss in the trace must find the batch taken, like any later one
+            return again()
+
+        logs = self._operations.run(step, again, undo=self._kept.put_back)
+        self._traced.add(name)
         self._kept.has_sums = True
         return logs
 

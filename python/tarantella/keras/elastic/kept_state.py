@@ -8,9 +8,10 @@ memory when it changes while somebody holds the old one.
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from tarantella import runtime
+from tarantella import collectives, runtime
 from tarantella.keras import adapter
 from tarantella.keras.checkpoint import state
 from tarantella.keras.reduction import weights
@@ -59,6 +60,7 @@ class KeptState:
         source: the rank that has made the last step, if others have not.
         """
         if source is not None:
+            self.has_sums = bool(collectives.broadcast(np.array(self.has_sums), source))
             weights.broadcast([v for variables in state.groups_of(self._model).values() for v in variables], source)
             if self._sums:
                 weights.broadcast(list(self._sums.values()), source)

@@ -38,6 +38,7 @@ LOSSES = {
     "in forward, of rank 0, and again": "0:last:9,1:last:40,2:batch_end:25",
     "two at once, in the first step": "1:batch_begin:1,3:batch_begin:1",
     "in the trial of the first batch": "2:last:1",
+    "in the traces of the step": "1:trace of last:2,2:trace of last:3",
     "of rank 0 when an epoch begins, and when it ends": "0:epoch_begin:2,1:epoch_end:2",
     "in the validation": "3:test_begin:1,0:test_batch_end:2,1:test_end:3",
     "at the end": "0:train_end:1",
@@ -63,16 +64,27 @@ def test_the_bits_are_those_of_the_undisturbed_training(undisturbed, tmp_path: P
     assert result.stderr.count("(--elastic)") == len(lost)
 
 
+def test_a_rank_that_is_a_step_behind_takes_it_from_one_that_is_not(undisturbed, tmp_path: Path):
+    result = train(SHARDS, tmp_path, "2:batch_end:12,3:batch_end:12", "batch_norm", "dropout", "behind", shards=SHARDS).good()
+    found = found_in(tmp_path)
+    assert found.keys() == {0, 1}, result.said
+    for one in found.values():
+        assert one["digest"] == undisturbed["digest"], result.said
+        assert one["history"] == undisturbed["history"]
+
+
 def test_without_shards_the_losses_are_those_of_the_undisturbed_training(tmp_path: Path):
     """The sums of the ranks that were lost, for the means over an epoch, are not lost with them."""
-    folders = {plan: tmp_path / f"{i}" for i, plan in enumerate(["", "1:last:14,0:test_batch_end:4,3:batch_end:25"])}
+    plans = {"": (), "1:last:14,0:test_batch_end:4,3:batch_end:25": (), "2:batch_end:12,3:batch_end:12": ("behind",)}
+    folders = {plan: tmp_path / f"{i}" for i, plan in enumerate(plans)}
     for plan, folder in folders.items():
         folder.mkdir()
-        train(4, folder, plan, shards=None).good()
-    whole, disturbed = (found_in(folder) for folder in folders.values())
-    assert disturbed.keys() == {2}
-    for name, values in whole[0]["history"].items():
-        np.testing.assert_allclose(disturbed[2]["history"][name], values, rtol=1e-5, err_msg=name)
+        train(4, folder, plan, *plans[plan]).good()
+    whole, *disturbed = (found_in(folder) for folder in folders.values())
+    assert [found.keys() for found in disturbed] == [{2}, {0, 1}]
+    for found in disturbed:
+        for name, values in whole[0]["history"].items():
+            np.testing.assert_allclose([*found.values()][-1]["history"][name], values, rtol=1e-5, err_msg=name)
 
 
 def test_the_new_master_goes_on_with_files_and_output(tmp_path: Path):

@@ -1,8 +1,8 @@
 """elastic.py FOLDER PLAN [OPTION...]: a training that loses ranks. Each rank that is left writes what it has into FOLDER.
 
 PLAN: ``NUMBER:PHASE:COUNT`` with commas: the rank with which the launcher began as NUMBER kills itself when it comes to this
-phase so often; ``stop`` in the place of COUNT's sign (``-COUNT``) stops it instead. OPTION: ``batch_norm``, ``dropout``,
-``files``, ``checkpoint``, ``more``, or what is to be refused.
+phase so often, or stops itself if COUNT is negative. OPTION: ``batch_norm``, ``dropout``, ``files``, ``checkpoint``, ``more``,
+``behind``, or what is to be refused.
 """
 
 from __future__ import annotations
@@ -21,12 +21,16 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tarantella as tnt
+from tarantella.errors import PeerLostError
+from tarantella.keras.checkpoint.state import groups_of
+from tarantella.keras.elastic.operations import Operations
 
 FOLDER, PLAN, OPTIONS = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 NUMBER = os.environ["TNT_INTERNAL_ELASTIC"]
 EPOCHS, BATCH = 3, 24
 
 seen: Counter[str] = Counter()
+trained: list[Any] = []
 
 
 def come_to(phase: str) -> None:
@@ -37,6 +41,26 @@ def come_to(phase: str) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
     if f"{NUMBER}:{phase}:error" in PLAN.split(","):
         raise ValueError("a fault of the script")
+
+
+def fall_behind(at: int) -> None:
+    """This rank fails in a step that the others finish: it makes the step, and then has its state of before again."""
+    original = Operations._run
+
+    def run(self: Any, operation: Any, again: Any, undo: Any) -> Any:
+        def fail() -> None:
+            variables = [v for found in groups_of(trained[0]).values() for v in found]
+            before = [v.numpy() for v in variables]
+            operation()
+            for variable, value in zip(variables, before, strict=True):
+                variable.assign(value)
+            raise PeerLostError("a rank was lost")
+
+        is_step = operation is not again
+        seen["operation"] += is_step
+        return original(self, fail if is_step and seen["operation"] == at else operation, again, undo)
+
+    Operations._run = run  # type: ignore[method-assign]
 
 
 class Deadly(keras.layers.Dense):
@@ -103,6 +127,9 @@ def main() -> None:
     options = {"eager": {"run_eagerly": True}, "several": {"steps_per_execution": 2}}
     given = next((options[name] for name in OPTIONS if name in options), {})
     model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy"], **given)
+    trained.append(model.model)
+    if "behind" in OPTIONS and NUMBER == "1":
+        fall_behind(at=12)
     callbacks: list[Any] = [Phases()]
     if "files" in OPTIONS:
         callbacks.append(keras.callbacks.ModelCheckpoint(FOLDER / "best.keras", monitor="loss", save_best_only=True))
