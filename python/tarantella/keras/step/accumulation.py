@@ -15,6 +15,7 @@ import tensorflow as tf
 from tarantella import collectives, runtime
 from tarantella.keras import adapter, context
 from tarantella.keras.reduction import gradients, graph_order
+from tarantella.keras.step import atomic
 
 
 class Reduction(Protocol):
@@ -75,6 +76,7 @@ class OptimizerHooks:
         reduced = self.reduction.reduce_gradients(grads, self._variables(trainable_variables))
         if reduced is None:
             return None
+        reduced = atomic.behind_gate(reduced)
         if len(adapter.optimizers_of(self.optimizer)) > 1:  # a LossScaleOptimizer skips a step that overflowed
             scale = adapter.scale_of_gradients(self.optimizer)
             reduced = [gradients.in_range_of_float16(*pair, scale) for pair in zip(reduced, grads, strict=True)]

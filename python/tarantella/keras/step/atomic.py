@@ -5,7 +5,7 @@ its gradients behind a gate. When the step was traced, the gate is made to wait 
 the states of metrics, which Keras reads after the update.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -32,15 +32,34 @@ def behind_gate(gradients: list[Any]) -> list[Any]:
         return [None if g is None else tf.nest.map_structure(tf.identity, g, expand_composites=True) for g in gradients]
 
 
+def atomic(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A training step that, in an elastic job, changes weights only when it has communicated."""
+    if not generations.is_elastic():
+        return step
+
+    def atomic_step(element: Any) -> Any:
+        logs = step(element)
+        if context.graph() is not None:
+            close_gates(context.graph())
+        return logs
+
+    return atomic_step
+
+
 def close_gates(graph: Any) -> None:
     """Makes the gates of a step that was traced wait for all that the step communicates.
 
     Raises:
-        UnsupportedError: the step communicates what depends on updated weights.
+        UnsupportedError: the step communicates what depends on updated weights, or has no gate.
     """
     operations = graph.get_operations()
     gates = [operation for operation in operations if operation.type == "NoOp" and _GATE in operation.name]
     ours = [operation for operation in operations if operation.type.startswith(_OURS) and operation.type not in _LOCAL]
+    if ours and not gates:
+        raise UnsupportedError(
+            "--elastic: no optimizer of the model updates weights in the training step, so nobody knows when it changes what: "
+            "train without --elastic, or with --max-restarts"
+        )
     for gate in gates:
         later = _after(gate, operations)
         late = next((operation for operation in ours if operation in later), None)

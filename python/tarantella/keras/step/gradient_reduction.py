@@ -10,7 +10,7 @@ from tarantella import runtime
 from tarantella.keras import adapter
 from tarantella.keras.reduction import collectives, device_placement, gradients
 from tarantella.keras.reduction.registry import ReducerRegistry
-from tarantella.keras.step import accumulation, atomic, tapes
+from tarantella.keras.step import accumulation, tapes
 from tarantella.keras.step.current_step import CurrentStep
 
 
@@ -49,7 +49,6 @@ class GradientReduction:
             owners = self.owners_of(variables)
             keeps_rows = self._keeps_rows()
             reduced = self._reducers.sum_gradients(grads, variables, weight, owners=owners, keeps_rows=keeps_rows)
-        reduced = atomic.behind_gate(reduced)
         self._observe(reduced, variables)
         return reduced
 

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tarantella import generations
 from tarantella.keras import adapter, context
 from tarantella.keras.data import gather, split
 from tarantella.keras.lengths import agreement
@@ -153,7 +152,11 @@ class StepHooks:
         model = self._model
         return [
             *((model, name, self._local_call(name)) for name in _CALLS),
-            (model, "train_step", self._train_step(self.metrics.with_sums_scaled("train_step", model.train_step))),
+            (
+                model,
+                "train_step",
+                atomic.atomic(self._train_step(self.metrics.with_sums_scaled("train_step", model.train_step))),
+            ),
             (model, "test_step", self._test_step(self.metrics.with_sums_scaled("test_step", model.test_step))),
             (model, "predict_step", self._predict_step(model.predict_step)),
             *self.metrics.hooks(),
@@ -277,8 +280,6 @@ class StepHooks:
                 with noise.naming_layers(self._model, self._drawing), kept, sums, self.gradients.at_tapes():
                     logs = original(batch)
                 logs = self.metrics.reduced_logs(logs)
-                if generations.is_elastic() and context.graph() is not None:
-                    atomic.close_gates(context.graph())
                 if self.autotune is not None and not self.autotune.finished and context.graph() is not None:
                     self.autotune.random_operations = operations.with_random_states(context.graph())
                 return logs

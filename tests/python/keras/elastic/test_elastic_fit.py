@@ -36,6 +36,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 LOSSES = {
     "in forward, of rank 0, and again": "0:last:9,1:last:40,2:batch_end:25",
+    "when gradients are reduced, and metrics are not": "2:metric:30,3:metric:45",
     "two at once, in the first step": "1:batch_begin:1,3:batch_begin:1",
     "in the trial of the first batch": "2:last:1",
     "in the traces of the step": "1:trace of last:2,2:trace of last:3",
@@ -75,7 +76,7 @@ def test_a_rank_that_is_a_step_behind_takes_it_from_one_that_is_not(undisturbed,
 
 def test_without_shards_the_losses_are_those_of_the_undisturbed_training(tmp_path: Path):
     """The sums of the ranks that were lost, for the means over an epoch, are not lost with them."""
-    plans = {"": (), "1:last:14,0:test_batch_end:4,3:batch_end:25": (), "2:batch_end:12,3:batch_end:12": ("behind",)}
+    plans = {"": (), "1:metric:14,0:test_batch_end:4,3:batch_end:25": (), "2:batch_end:12,3:batch_end:12": ("behind",)}
     folders = {plan: tmp_path / f"{i}" for i, plan in enumerate(plans)}
     for plan, folder in folders.items():
         folder.mkdir()
@@ -85,6 +86,17 @@ def test_without_shards_the_losses_are_those_of_the_undisturbed_training(tmp_pat
     for found in disturbed:
         for name, values in whole[0]["history"].items():
             np.testing.assert_allclose([*found.values()][-1]["history"][name], values, rtol=1e-5, err_msg=name)
+
+
+def test_legacy_keras(tmp_path: Path):
+    losses = []
+    for plan in ("", "2:last:9,0:test_batch_end:4"):
+        folder = tmp_path / f"{len(losses)}"
+        folder.mkdir()
+        train(3, folder, plan, TF_USE_LEGACY_KERAS="1").good()
+        losses.append(found_in(folder)[1]["history"])
+    for name, values in losses[0].items():
+        np.testing.assert_allclose(losses[1][name], values, rtol=1e-5, err_msg=name)
 
 
 def test_the_new_master_goes_on_with_files_and_output(tmp_path: Path):

@@ -72,3 +72,8 @@ def test_without_elastic_there_is_no_gate(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv(variables.ELASTIC)
     gradients = [tf.constant(1.0)]
     assert atomic.behind_gate(gradients) is gradients
+
+
+def test_a_step_without_a_gate_is_refused():
+    with pytest.raises(UnsupportedError, match="no optimizer of the model updates weights"):
+        traced(lambda weight: collectives.total(weight.assign_sub(1.0)))
