@@ -80,7 +80,7 @@ class ElasticFit(adapter.Callback):
         self._is_master = runtime.is_master_rank()
         self._batches: dict[str, LastBatch] = {}
         self._functions: dict[str, Callable[[Any], Any]] = {}  # Keras' own, behind `_step`
-        self._traced: set[str] = set()  # of them, those that were traced or called in this fit
+        self._traced: set[str] = set()  # of them, those that were called in this fit and generation
 
     def dataset(self, dataset: tf.data.Dataset, function: str) -> tf.data.Dataset:
         """The same dataset for Keras to iterate over. function: that gets its batches, ``"train_function"`` or the like."""
@@ -163,6 +163,7 @@ class ElasticFit(adapter.Callback):
 
     def renew(self) -> None:
         self._functions.clear()
+        self._traced.clear()
         self._hooks.reducers.close()
 
     def share(self, source: int | None) -> None:

@@ -39,6 +39,7 @@ LOSSES = {
     "when gradients are reduced, and metrics are not": "2:metric:30,3:metric:45",
     "two at once, in the first step": "1:batch_begin:1,3:batch_begin:1",
     "in the trial of the first batch": "2:last:1",
+    "in the trace that a loss between steps has made necessary": "0:batch_end:5,1:trace of last:4",
     "in the traces of the step": "1:trace of last:2,2:trace of last:3",
     "of rank 0 when an epoch begins, and when it ends": "0:epoch_begin:2,1:epoch_end:2",
     "in the validation": "3:test_begin:1,0:test_batch_end:2,1:test_end:3",
