@@ -1,5 +1,5 @@
-// What the cases share: their output, and a rank of a trainer, with its place in the job, GPU and stream, and a model's
-// gradients with their reducer.
+// Shared by all cases: the output, and a trainer's rank: its place in the job, its GPU and stream, and the gradients of a model
+// with their reducer.
 #pragma once
 
 #include <nlohmann/json.hpp>

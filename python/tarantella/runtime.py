@@ -52,10 +52,9 @@ def world() -> _native.Communicator:
     return _world
 
 
-def before_leaving(action: Callable[[], None]) -> Callable[[], None]:
-    """Runs the action whenever this process leaves the job, to release objects that need the job. Returns it."""
+def before_leaving(action: Callable[[], None]) -> None:
+    """Runs the action whenever this process leaves the job, to release objects that need the job."""
     _at_exit.append(action)
-    return action
 
 
 def leave() -> None:

@@ -185,9 +185,8 @@ class _StandIn(keras.callbacks.Callback):  # type: ignore[misc]
         self._callback = callback
         self._agreement = agreement
         self._here = runs_here(callback)
-        self._missed: dict[
-            str, tuple[Any, ...]
-        ] = {}  # beginnings of what goes on, with their arguments, while it runs elsewhere
+        # what has begun, and not ended, while the callback runs elsewhere: the hook of each beginning, and its arguments
+        self._missed: dict[str, tuple[str, tuple[Any, ...]]] = {}
         self._served = served  # the context in which other ranks answer the master about state that they hold
         self._hooks = overridden(callback)
         self._is_everywhere = runs_on_all_ranks(callback) and not _is_known(callback)

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tarantella.keras.data import split
+from tarantella.keras.data.last_elements import looked_at
 
 
 @dataclass(frozen=True)
@@ -32,27 +33,20 @@ class FingerprintedDataset:
         with tf.device("CPU:0"):
             self._first = tf.Variable(0, dtype=tf.int64, trainable=False, name="first_fingerprint")
             self._last = tf.Variable(0, dtype=tf.int64, trainable=False, name="last_fingerprint")
-        single = not isinstance(dataset.element_spec, tuple)
+        self._has_shares = has_shares
+        self.dataset = looked_at(dataset, self._keep_fingerprint)
 
-        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-        def keep_fingerprint(*members: Any) -> Any:
-            element = members[0] if single else members
-            batch, total = element, None
-            if has_shares:
-                (batch, share), *_ = split.unpack(element)
-                total = share.total
-            count = split.samples_in(batch) if total is None else total
-            # rank 0 has the first sample of the global batch, on any number of ranks
-            heads = [t[:1] for t in tf.nest.flatten(batch) if isinstance(t, tf.Tensor)]
-            fingerprint = count + split.fingerprint(heads)
-            self._first.assign(tf.where(self._first == 0, fingerprint, self._first))
-            self._last.assign(fingerprint)
-            return element
-
-        # The last fingerprint must be that of the batch given last, so nothing may prefetch behind this map.
-        options = tf.data.Options()
-        options.experimental_optimization.inject_prefetch = False
-        self.dataset = dataset.prefetch(tf.data.AUTOTUNE).map(keep_fingerprint).with_options(options)
+    def _keep_fingerprint(self, element: Any) -> None:
+        batch, total = element, None
+        if self._has_shares:
+            (batch, share), *_ = split.as_given(element)
+            total = share.total
+        count = split.samples_in(batch) if total is None else total
+        # rank 0 has the first sample of the global batch, on any number of ranks
+        heads = [t[:1] for t in tf.nest.flatten(batch) if isinstance(t, tf.Tensor)]
+        fingerprint = count + split.fingerprint(heads)
+        self._first.assign(tf.where(self._first == 0, fingerprint, self._first))
+        self._last.assign(fingerprint)
 
     def first(self) -> int:
         """The fingerprint of the first batch."""

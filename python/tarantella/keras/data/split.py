@@ -38,13 +38,14 @@ class Division:
 
     @staticmethod
     def among(size: int, rank: int, shards: int | None = None) -> "Division":
-        """One shard for each rank, or the given number, a power of two.
+        """One shard for each rank, or the given number, of which all ranks take equally many.
 
-        The most ranks that can share these evenly take equally many. The others, if ranks were lost, take one that is empty.
+        If they cannot, as after the loss of ranks, the largest power of two of them do, and the others take one that is empty.
         """
         if shards is None:
             return Division(size, range(rank, rank + 1))
-        each = shards // min(shards, 1 << (size.bit_length() - 1))
+        sharing = size if shards % size == 0 else min(shards, 1 << (size.bit_length() - 1))
+        each = shards // sharing
         begin = rank * each
         return Division(shards, range(begin, begin + each) if begin < shards else range(shards, shards + 1))
 
@@ -163,6 +164,11 @@ def unpack(element: Any) -> list[tuple[Any, Share]]:
         shards = int(mark.removesuffix(_ONE_SIZE)) or None
         division = Division.among(runtime.get_size(), runtime.get_rank(), shards)
         element = own_shards(whole_batch, division, mark.endswith(_ONE_SIZE))
+    return as_given(element)
+
+
+def as_given(element: Any) -> list[tuple[Any, Share]]:
+    """The same, but a whole batch is not cut: it is one shard."""
     return [
         (batch, Share(samples, total[0] if total else None, fingerprints)) for batch, (samples, *total, fingerprints) in element
     ]

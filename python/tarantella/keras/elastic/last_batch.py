@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tarantella.keras.adapter.first_elements import OfSpec
+from tarantella.keras.data.last_elements import looked_at
 
 
 class LastBatch:
@@ -23,19 +24,11 @@ class LastBatch:
         parts = tf.nest.flatten(self._spec, expand_composites=True)
         with tf.device("CPU:0"):
             self._kept = [tf.Variable(_nothing(part.dtype), shape=tf.TensorShape(None), trainable=False) for part in parts]
-        single = not isinstance(self._spec, tuple)
+        self.dataset = looked_at(dataset, self._keep)
 
-        @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-        def keep(*members: Any) -> Any:
-            element = members[0] if single else members
-            for variable, tensor in zip(self._kept, tf.nest.flatten(element, expand_composites=True), strict=True):
-                variable.assign(tensor)
-            return element
-
-        # nothing may prefetch behind this map: the element given last must be the one that was kept last
-        options = tf.data.Options()
-        options.experimental_optimization.inject_prefetch = False
-        self.dataset = dataset.prefetch(tf.data.AUTOTUNE).map(keep).with_options(options)
+    def _keep(self, element: Any) -> None:
+        for variable, tensor in zip(self._kept, tf.nest.flatten(element, expand_composites=True), strict=True):
+            variable.assign(tensor)
 
     def again(self) -> Any:
         """An iterator that has this element alone."""

@@ -84,10 +84,16 @@ class Generations(LocalServer):
         for number, pid in running.items():
             if number in self._waiting:
                 continue
-            since = self._stopped.setdefault(number, now) if mark.state(pid)[:1] == ["T"] else self._stopped.pop(number, now)
-            if now - since > STOPPED or now - self._since > self._patience:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            if mark.state(pid)[:1] != ["T"]:
+                self._stopped.pop(number, None)
+            elif now - self._stopped.setdefault(number, now) > STOPPED:
+                self._kill(pid)
+            if now - self._since > self._patience:
+                self._kill(pid)
+
+    def _kill(self, pid: int) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
     def _answer(self, members: list[int]) -> None:
         rendezvous = Rendezvous.random()

@@ -1,4 +1,4 @@
-"""Which datasets need not be gone through: proved by going through them. One process, no ranks."""
+"""Positions in data, and which datasets need not be gone through: proved by going through them. One process, no ranks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tarantella.keras.checkpoint.position import FingerprintedDataset
 from tarantella.keras.checkpoint.replay import depends_on_iterators_only, runs_python
+from tarantella.keras.data import split
 
 FILES: list[str] = []
 
@@ -106,3 +107,14 @@ def test_what_is_noted_belongs_to_the_batch_that_was_given(name):
         assert (noted.first() == noted.last()) == (index == 0) or len(known) <= index
     assert len(known) > 1
     assert int(noted.dataset.cardinality()) == int(made().cardinality())
+
+
+def test_every_rank_has_rank_0s_fingerprint_of_whole_batches(monkeypatch):
+    """A rank that becomes the master when others are lost goes on with the checkpoints of rank 0."""
+    data = tf.data.Dataset.range(12).batch(4)
+    of_rank_0 = FingerprintedDataset(split.distribute(data, split.Division.among(2, 0)), has_shares=True)
+    monkeypatch.setattr(split.runtime, "get_size", lambda: 2)
+    monkeypatch.setattr(split.runtime, "get_rank", lambda: 1)
+    of_rank_1 = FingerprintedDataset(split.whole(data, None), has_shares=True)
+    for _ in zip(of_rank_0.dataset, of_rank_1.dataset, strict=True):
+        assert of_rank_1.last() == of_rank_0.last()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 import tensorflow as tf
 
+from tarantella.keras.checkpoint.position import FingerprintedDataset
 from tarantella.keras.elastic.last_batch import LastBatch
 
 N = 10
@@ -39,6 +41,17 @@ def test_each_element_can_be_had_again(kind: str):
             assert plain(next(again)) == plain(expected)
             with pytest.raises(StopIteration):
                 next(again)
+
+
+def test_nothing_is_read_ahead_of_what_a_checkpoint_notes():
+    """Both look at each batch: neither may see one before it is given."""
+    noted = FingerprintedDataset(tf.data.Dataset.range(100).batch(1), has_shares=False)
+    kept = LastBatch(noted.dataset)
+    expected = FingerprintedDataset(tf.data.Dataset.range(100).batch(1), has_shares=False)
+    for element, _ in zip(kept.dataset, expected.dataset, strict=True):
+        time.sleep(0.001)  # what reads ahead has the time for it
+        assert noted.last() == expected.last()
+        assert plain(next(kept.again())) == plain(element)
 
 
 def test_nothing_is_read_ahead_of_the_user():
