@@ -237,7 +237,8 @@ void NetworkCommunicator::reduce_scatter(const Collective& call, const CallConte
 
 // The tensors of each owner are a block. Small data goes to all ranks with the handshake.
 void NetworkCommunicator::reduce_to_owners(const Collective& call, const CallContext& context) {
-  const FusedBuffer& fused = *call.fused;
+  const ReducedTensors tensors(call, rank());
+  const FusedBuffer& fused = tensors.fused();
   const std::size_t size = dtype_size(fused.dtype());
   if (takes_native(call, fused.count() * size) || CollectiveHandshake::gathers(group_.size(), fused.count() * size)) {
     return reduce_tensors(call, context);

@@ -111,7 +111,8 @@ def test_the_new_master_goes_on_with_files_and_output(tmp_path: Path):
 
 
 def test_a_stopped_rank_is_left_behind(tmp_path: Path):
-    result = train(3, tmp_path, "1:batch_end:-5", TNT_TIMEOUT="4").good()
+    seconds = "12"  # longer than a trace of the step takes on a busy machine, which the others would take for a loss as well
+    result = train(3, tmp_path, "1:batch_end:-5", TNT_TIMEOUT=seconds).good()
     assert found_in(tmp_path).keys() == {0, 2}
     assert "rank 1 (pid " in result.stderr
 
