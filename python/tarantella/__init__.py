@@ -195,6 +195,10 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_LAZY[name]), name)
     else:
         raise AttributeError(f"module 'tarantella' has no attribute {name!r}")
+    if _variables.NEWCOMER in _os.environ:
+        from tarantella import generations
+
+        value = generations.public(name, value)
     globals()[name] = value
     return value
 

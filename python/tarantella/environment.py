@@ -12,7 +12,7 @@ from tarantella.mpi import started_by_mpi
 
 def in_job() -> bool:
     """Whether the launcher, mpirun or srun started this process as one of several ranks."""
-    return os.environ.get(variables.SIZE, "1") != "1" or started_by_mpi()
+    return os.environ.get(variables.SIZE, "1") != "1" or variables.ELASTIC in os.environ or started_by_mpi()
 
 
 def is_rank() -> bool:
@@ -28,6 +28,21 @@ def join_address(launcher: str) -> str:
 def elastic_address(launcher: str) -> str:
     """The abstract Unix-domain socket on which a launcher tells ranks the next generation of their job. launcher: its mark."""
     return f"\0tarantella-elastic-{launcher}"
+
+
+class Message:
+    """What a rank says there, after its number. A position is an epoch, a step of it and the number of the `fit`."""
+
+    JOIN = "join"
+    """It waits for its place in the next generation. With a position: newcomers may come too, who are to wait there."""
+    LISTEN = "listen"
+    """The master wants to know what newcomers ask."""
+    WHERE = "where"
+    """A newcomer asks for the position; the master answers with it."""
+    READY = "ready"
+    """A newcomer is near, and asks for the position at which all ranks meet."""
+    REFUSE = "refuse"
+    """A newcomer has found that it cannot take part."""
 
 
 def is_first_rank() -> bool:

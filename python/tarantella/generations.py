@@ -1,24 +1,44 @@
 """The generations of an elastic job: after ranks were lost, the others leave it and join its next generation.
 
 The launcher (`--elastic`) forms it: it knows which ranks run (`launcher/watch/generations.py`). Communicators and what was made
-of them belong to a generation, and are made anew when they are needed.
+of them belong to a generation, and are made anew when they are needed. A newcomer, which starts in the place of a lost rank, is
+alone in a job of its own until it joins.
 """
 
+import functools
 import json
 import os
 import socket
+from typing import Any, NamedTuple
 
 from tarantella import runtime, variables
-from tarantella.environment import elastic_address
-from tarantella.errors import AbortedError, DeadlineError, PeerLostError, TarantellaError, from_message
+from tarantella.environment import Message, elastic_address
+from tarantella.errors import AbortedError, DeadlineError, PeerLostError, TarantellaError, UnsupportedError, from_message
 
 _LOST = (PeerLostError, DeadlineError, AbortedError)
 _BYTES = 4096
 
 
+class Position(NamedTuple):
+    """The next step of a training."""
+
+    epoch: int
+    step: int
+    fit: int
+    """Which call of `fit` of the script it is, from 1."""
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self))
+
+
 def is_elastic() -> bool:
     """Whether the job goes on when ranks are lost."""
     return variables.ELASTIC in os.environ
+
+
+def is_newcomer() -> bool:
+    """Whether this rank has not joined the others yet."""
+    return variables.NEWCOMER in os.environ
 
 
 def is_loss(error: BaseException) -> bool:
@@ -27,18 +47,25 @@ def is_loss(error: BaseException) -> bool:
     return isinstance(found, _LOST)
 
 
-def join_next() -> bool:
+def join_next(meeting: Position | None = None) -> bool | None:
     """Leaves the job, and joins its next generation. Returns when all ranks of it have joined.
 
+    Args:
+        meeting: the step before which newcomers may join as well.
+
     Returns:
-        Whether there is one. False: the launcher has ended, or ends the job.
+        Whether there is one. False: the launcher has ended, or ends the job. None: the others have gone on without this
+        newcomer.
     """
     while True:
         runtime.leave()
-        answer = _ask()
-        if answer is None:
+        answer = _ask(Message.JOIN, meeting)
+        if not answer:
             return False
-        os.environ.update(answer)
+        found: dict[str, str] = json.loads(answer)
+        if not found:
+            return None
+        os.environ.update(found)
         os.environ.pop(variables.JOINED, None)
         try:
             runtime.world()
@@ -49,15 +76,95 @@ def join_next() -> bool:
         return True
 
 
-def _ask() -> dict[str, str] | None:
-    """The variables of `variables.OF_PLACE` in the next generation."""
+def position_of_others(to_meet: bool) -> Position | None:
+    """Asks where the training of the others is, and waits for the answer. None: the launcher has ended, or ends the job.
+
+    to_meet: they wait there for this newcomer.
+    """
+    answer = _ask(Message.READY if to_meet else Message.WHERE)
+    return Position(*map(int, answer.split())) if answer else None
+
+
+def has_joined() -> None:
+    """This newcomer is one of the ranks from now on."""
+    os.environ.pop(variables.NEWCOMER, None)
+
+
+def refuse() -> None:
+    """Tells the launcher that this newcomer cannot take part, so that its end is not the job's."""
+    _ask(Message.REFUSE)
+
+
+def _say(connection: socket.socket, message: str, position: Position | None = None) -> None:
+    connection.connect(elastic_address(os.environ[variables.LAUNCHER]))
+    connection.sendall(f"{os.environ[variables.ELASTIC]} {message} {position or ''}\n".encode())
+
+
+def _ask(message: str, position: Position | None = None) -> bytes:
+    """The launcher's answer; empty if it gives none."""
     received = b""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
-            connection.connect(elastic_address(os.environ[variables.LAUNCHER]))
-            connection.sendall(f"{os.environ[variables.ELASTIC]}\n".encode())
+            _say(connection, message, position)
             while data := connection.recv(_BYTES):
                 received += data
         except OSError:
-            return None
-    return json.loads(received) if received else None
+            return b""
+    return received
+
+
+class Door:
+    """On the master: what newcomers ask, which the launcher passes on."""
+
+    def __init__(self) -> None:
+        self._connection: socket.socket | None = None
+
+    def is_knocked_at(self, position: Position) -> bool:
+        """Whether a newcomer is to be let in before this step. Others are told the position. Takes a microsecond."""
+        if self._connection is None:
+            self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            _say(self._connection, Message.LISTEN)
+        try:
+            asked = self._connection.recv(_BYTES, socket.MSG_DONTWAIT).decode().split()
+        except BlockingIOError:
+            return False
+        if Message.WHERE in asked:
+            self._connection.sendall(f"{os.environ[variables.ELASTIC]} {Message.WHERE} {position}\n".encode())
+        return Message.READY in asked
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def public(name: str, value: Any) -> Any:
+    """What a newcomer's script gets by a public name of the package: its place, and no collectives before it has joined."""
+    place = {"get_rank": 0, "get_local_rank": 0, "get_size": 1, "get_local_size": 1}
+    if name not in (*place, *_COLLECTIVE):
+        return value
+
+    @functools.wraps(value)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not is_newcomer():
+            return value(*args, **kwargs)
+        if name in place:
+            return int(os.environ[variables.NEWCOMER].split()[place[name]])
+        refuse_newcomer(f"tnt.{name}")
+        return None
+
+    return call
+
+
+def refuse_newcomer(call: str) -> None:
+    """Raises UnsupportedError on a newcomer. call: of the script's, in which ranks communicate."""
+    if is_newcomer():
+        raise UnsupportedError(
+            f"{call}: this rank starts in the place of one that was lost, and the others have made this call long ago. Only "
+            "scripts whose ranks communicate in fit alone can get new ranks: use --elastic without --replacements"
+        )
+
+
+_COLLECTIVE = frozenset(
+    {*("all_gather", "all_reduce", "all_to_all", "broadcast", "broadcast_object", "broadcast_variables", "reduce_scatter")}
+)

@@ -144,7 +144,7 @@ def is_master_rank() -> bool:
         >>> if tnt.is_master_rank():
         ...     print("only once, however many ranks there are")
     """
-    return get_rank() == get_master_rank()
+    return variables.NEWCOMER not in os.environ and get_rank() == get_master_rank()
 
 
 def shows_output() -> bool:

@@ -41,10 +41,12 @@ LAUNCHER_ADDED = "TNT_INTERNAL_LAUNCHER_ADDED"
 
 ELASTIC = "TNT_INTERNAL_ELASTIC"
 """With --elastic: the number with which the launcher has started this rank, which it keeps when others are lost."""
+NEWCOMER = "TNT_INTERNAL_NEWCOMER"
+"""With --elastic: the rank that a newcomer will have, and how many there will be then, as far as the launcher knows."""
 
 OF_PLACE = (RANK, SIZE, LOCAL_RANK, LOCAL_SIZE, RENDEZVOUS, TOKEN)
 """The variables that say where in its job a rank is, and where it meets the others."""
 OF_RANK = (*OF_PLACE, REPORT_FD, LAUNCHER)
 """The variables that each rank is given."""
-OF_LAUNCHER = (*OF_RANK, FLIGHT_RECORD, THREADS_CHOSEN, RESTART, JOB, JOINED, COMMITS, ELASTIC)
+OF_LAUNCHER = (*OF_RANK, FLIGHT_RECORD, THREADS_CHOSEN, RESTART, JOB, JOINED, COMMITS, ELASTIC, NEWCOMER)
 """The variables that the launcher sets and -x must not."""

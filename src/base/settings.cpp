@@ -76,6 +76,7 @@ constexpr auto variables = std::to_array<Variable>({
     {"TNT_INTERNAL_JOINED", nothing, nullptr},
     {"TNT_INTERNAL_COMMITS", nothing, nullptr},
     {"TNT_INTERNAL_ELASTIC", nothing, nullptr},
+    {"TNT_INTERNAL_NEWCOMER", nothing, nullptr},
     {"TNT_INTERNAL_THREADS_CHOSEN", nothing, nullptr},
     // tests' and benchmarks'
     {"TNT_INTERNAL_OVERLAP", [](S& s, Name n, Text t) { s.overlap = parse_overlap(n, t); }, nullptr},

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tarantella import reduction
+from tarantella import generations, reduction
 from tarantella.collectives import started
 from tarantella.collectives.arrays import as_array
 from tarantella.collectives.group import Group
@@ -211,6 +211,7 @@ def require_same_lines(group: Group, what: str, lines: Sequence[str], failure: E
     Raises:
         The failure itself on its rank; else MismatchError, with the first line that differs.
     """
+    generations.refuse_newcomer(what)
     own = [f"an error, {failure}"] if failure else list(lines)
     texts = gather_texts(group, "\n".join(own))
     if failure:

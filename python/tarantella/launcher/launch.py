@@ -36,6 +36,8 @@ def _here(options: Options, console: Console) -> JobResult:
     cores = usable_cores()
     shared = shared_environment(options, os.environ, cores)
     rendezvous = Rendezvous.random()
+    if options.elastic:
+        shared = {variables.JOB: rendezvous.name, **shared}  # what is random goes by it, as it stays in all generations
     pinning = Pinning.from_options(options, options.ranks)
     threads = {**os.environ, **shared}["TF_NUM_INTRAOP_THREADS"]
     chosen = options.may_preload and options.preload

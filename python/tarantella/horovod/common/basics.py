@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tarantella import _native, collectives, runtime, tensorflow_import
+from tarantella import _native, collectives, generations, runtime, tensorflow_import
 from tarantella.errors import UnsupportedError
 from tarantella.horovod.common import process_sets
 from tarantella.installation import page
@@ -26,6 +26,7 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     global _places
     if _places is not None:
         return
+    generations.refuse_newcomer("hvd.init")
     ignored = _honour_environment()
     size = runtime.get_size()
     if comm is not None and (not isinstance(comm, (list, tuple)) or sorted(comm) != list(range(size))):

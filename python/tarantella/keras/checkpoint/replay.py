@@ -23,44 +23,29 @@ from tarantella.keras.step.patch import Patch
 _MUTED_HOOKS = ("on_epoch_begin", "on_epoch_end", "on_train_batch_begin", "on_train_batch_end")
 
 
-class Replay:
-    """Goes through the data from the beginning of a `fit` to a position. All ranks do so together.
+class Passage:
+    """Goes through the data without training. Callbacks hear nothing of epochs and steps meanwhile.
 
     Args:
         model: the model that is trained.
         hooks: the model's; None on one rank.
-        data: its batches.
-        target: the position.
-        fingerprints: of the first batch of all and of the last one before the position, when the checkpoint was written.
+        target: the position to which it goes, which may be put further off.
         initial_epoch: the epoch with which `fit` begins.
         skips_epochs: whether one batch of each earlier epoch is enough.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        hooks: Any,
-        data: FingerprintedDataset,
-        target: Position,
-        fingerprints: Sequence[int],
-        initial_epoch: int,
-        skips_epochs: bool,
-    ) -> None:
+    def __init__(self, model: Any, hooks: Any, target: Position, initial_epoch: int, skips_epochs: bool) -> None:
         self.target = target
         self.muted = False
         """Whether callbacks hear nothing of epochs and steps."""
         self.logs: dict[str, Any] = {}
         """What Keras gets as the logs of a step."""
-        self._model, self._hooks, self._data = model, hooks, data
-        self._first, self._last = fingerprints
+        self._model, self._hooks = model, hooks
         self._skips = skips_epochs
         self._epoch = initial_epoch
-        self._taken = 0
         self._step = 0  # of the epoch
         self._train_function: Any = None
         self._patch: Patch | None = None
-
-    # ----------------------------------------------------------------------------- in the place of the training
 
     def begin(self) -> None:
         """Takes the place of the model's training function and of the validation."""
@@ -95,16 +80,14 @@ class Replay:
         return placement.sharing_state(callback, {hook: silent(hook) for hook in hooks})
 
     def begin_epoch(self, epoch: int) -> None:
-        """Keras begins an epoch. Callbacks hear of the one in which the position is."""
+        """Keras begins an epoch."""
         self._epoch, self._step = epoch, 0
-        if epoch == self.target.epoch:
-            self.muted = False
 
     def step(self, iterator: Any) -> dict[str, Any]:
-        """Takes the batches of one call of the training function. Collective at a few steps.
+        """Takes the batches of one call of the training function.
 
         Raises:
-            StopIteration: there are no batches left. InvalidArgumentError: the batches are not those of the checkpoint.
+            StopIteration: there are no batches left.
         """
         wanted = adapter.steps_per_execution(self._model)
         before = self._epoch < self.target.epoch
@@ -119,19 +102,58 @@ class Replay:
         return self.logs
 
     def _take(self, iterator: Any, wanted: int) -> int:
-        for taken in range(wanted):
-            if next(iterator, None) is None:
-                return taken
-            if self._taken == 0:
-                self._check(self._data.first(), self._first, "the first batch")
-            self._taken += 1
-        return wanted
-
-    # --------------------------------------------------------------------------------------------- at the position
+        return next((taken for taken in range(wanted) if next(iterator, None) is None), wanted)
 
     def has_arrived(self) -> bool:
         """Whether the last step was the last one before the position."""
         return self._epoch == self.target.epoch and self._step >= self.target.step
+
+    def has_missed(self) -> bool:
+        """Whether the position is in an epoch that ends, so the data has fewer batches than were taken before."""
+        return self._epoch >= self.target.epoch
+
+
+class Replay(Passage):
+    """Goes to the position of a checkpoint. All ranks do so together.
+
+    Args:
+        model, hooks, target, initial_epoch, skips_epochs: as for `Passage`.
+        data: the model's batches.
+        fingerprints: of the first batch of all and of the last one before the position, when the checkpoint was written.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        hooks: Any,
+        target: Position,
+        initial_epoch: int,
+        skips_epochs: bool,
+        *,
+        data: FingerprintedDataset,
+        fingerprints: Sequence[int],
+    ) -> None:
+        super().__init__(model, hooks, target, initial_epoch, skips_epochs)
+        self._data = data
+        self._first, self._last = fingerprints
+        self._has_begun = False
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Callbacks hear of the one in which the position is."""
+        super().begin_epoch(epoch)
+        if epoch == self.target.epoch:
+            self.muted = False
+
+    def _take(self, iterator: Any, wanted: int) -> int:
+        """Collective at the first batch. Raises InvalidArgumentError if it is not the checkpoint's."""
+        taken = super()._take(iterator, wanted if self._has_begun else min(wanted, 1))
+        if taken == 0 or self._has_begun:
+            return taken
+        self._check(self._data.first(), self._first, "the first batch")
+        self._has_begun = True
+        return taken + super()._take(iterator, wanted - taken)
+
+    # --------------------------------------------------------------------------------------------- at the position
 
     def check_last(self) -> None:
         """Checks that the batch before the position is the one from before. Collective.
@@ -148,7 +170,7 @@ class Replay:
         Raises:
             InvalidArgumentError: the data has fewer batches.
         """
-        if self._epoch >= self.target.epoch:
+        if self.has_missed():
             raise data_changed(f"it ends after {self._step} batches of epoch {self._epoch + 1}: restore it")
 
     def _check(self, found: int, expected: int, name: str) -> None:

@@ -40,6 +40,14 @@ class Schedule:
         self._check_at = steps + 1
         self._last_time = self._checked_time = time.monotonic()
 
+    def progress(self) -> list[int]:
+        """What is the same on all ranks."""
+        return [self._steps, self._checked_step, self._check_at]
+
+    def join(self, progress: list[int]) -> None:
+        """Goes on with that of another rank."""
+        self._steps, self._checked_step, self._check_at = progress
+
     def due_after_step(self, steps: int) -> bool:
         """Whether one is due after this many steps of this fit."""
         before, self._steps = self._steps, steps

@@ -3,13 +3,14 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tarantella import runtime
+from tarantella import generations, runtime
 from tarantella.keras import adapter
 from tarantella.keras.adapter import keras
 from tarantella.keras.checkpoint import callback_states, lock, randomness, state
@@ -23,6 +24,7 @@ from tarantella.keras.checkpoint.writer import SharedWriter
 from tarantella.keras.reduction.reducer import check_all
 from tarantella.seeding import global_seed
 
+_COUNTERS = ("_epoch", "_step", "_steps_done", "_epochs_done", "_due_at_end", "_stopped_within")
 _fits: dict[str, int] = {}  # for each folder, how many calls of `fit` in this process have used it to their end
 
 
@@ -63,6 +65,13 @@ class NullSession:
 
     def take_over(self) -> None:
         """This rank is the master now, as those before it were lost, and writes what they would have. Not collective."""
+
+    def progress(self) -> dict[str, Any]:
+        """What a newcomer of an elastic job needs to know of it."""
+        return {}
+
+    def join(self, progress: dict[str, Any]) -> None:
+        """This rank was a newcomer until now. Not collective. progress: of another rank."""
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -130,9 +139,9 @@ class CheckpointSession(NullSession):
             if None not in (before, self._steps) and before != self._steps:
                 raise data_changed(f"an epoch has {self._steps} batches now, and had {before}: restore it")
             skips = steps is None and cardinality >= 0 and depends_on_iterators_only(dataset)
-            target = self._stored.position
-            where = target, self._stored.fingerprints, self._initial_epoch
-            self._replay = Replay(self._model, self._hooks, self._data, *where, skips)
+            target, fingerprints = self._stored.position, self._stored.fingerprints
+            way = target, self._initial_epoch, skips
+            self._replay = Replay(self._model, self._hooks, *way, data=self._data, fingerprints=fingerprints)
             how = "one batch is made of each epoch before" if skips else "all batches before are made again"
             runtime.logger.info("the training goes on with %s, at first without training: %s", target, how)
         return self._data.dataset
@@ -157,8 +166,8 @@ class CheckpointSession(NullSession):
             given.append(adapter.progress_bar())
         if self._replay is not None:
             given = [self._replay.silenced(callback) for callback in given]
-        first = _callback(on_epoch_begin=self._before_epoch)
-        last = _callback(  # a checkpoint contains the effects of all others
+        first = _callback_of_rank(on_epoch_begin=self._before_epoch)
+        last = _callback_of_rank(  # a checkpoint contains the effects of all others
             on_train_begin=self._begin_training,
             on_epoch_begin=self._after_epoch_begin,
             on_train_batch_end=self._after_step,
@@ -173,6 +182,17 @@ class CheckpointSession(NullSession):
     def take_over(self) -> None:
         folder = locked_folder(self._folder, _fits.get(self._folder, 0) + 1, self._keep)
         self._writer = SharedWriter(self._folder, folder, self._in_parts, runtime.logger.warning)
+
+    def progress(self) -> dict[str, Any]:
+        counters = {name: vars(self)[name] for name in _COUNTERS}
+        return {"counters": counters, "schedule": self._schedule.progress(), "beginning": asdict(self._beginning)}
+
+    def join(self, progress: dict[str, Any]) -> None:
+        vars(self).update(progress["counters"])
+        self._schedule.join(progress["schedule"])
+        self._beginning = Beginning(**progress["beginning"])
+        if self._termination is not None:
+            self._termination.begin()
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -363,11 +383,19 @@ def open_session(
     return NullSession() if settings is None else CheckpointSession(settings, callbacks, model, hooks, initial_epoch, epochs)
 
 
-def _callback(**hooks: Callable[..., None]) -> Any:
-    """A callback with these hooks."""
+def _callback_of_rank(**hooks: Callable[..., None]) -> Any:
+    """A callback with these hooks, which a newcomer of an elastic job does not hear until it has joined."""
+
+    def heard(hook: Callable[..., None]) -> Callable[..., None]:
+        def call(*args: Any, **kwargs: Any) -> None:
+            if not generations.is_newcomer():
+                hook(*args, **kwargs)
+
+        return call
+
     callback = adapter.Callback()
     for name, hook in hooks.items():
-        setattr(callback, name, hook)
+        setattr(callback, name, heard(hook))
     return callback
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tarantella import collectives, runtime
+from tarantella import collectives, generations, runtime
 from tarantella.keras import adapter
 from tarantella.keras.checkpoint import parts
 from tarantella.keras.reduction import weights
@@ -40,7 +40,8 @@ class ModelState:
     def __init__(self, model: Any, hooks: Any) -> None:
         self._model = model
         is_same = hooks is None or getattr(hooks, "reproducible", False)
-        self._per_rank = runtime.get_size() > 1 and not is_same  # whether ranks have parts of their own within an epoch
+        # whether ranks have parts of their own within an epoch; one rank of an elastic job may not stay alone
+        self._per_rank = (runtime.get_size() > 1 or generations.is_elastic()) and not is_same
 
     def collect(self) -> Stored:
         return collect(self._model, self._per_rank)

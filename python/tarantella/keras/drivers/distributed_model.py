@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tarantella import collectives, runtime, settings
+from tarantella import collectives, generations, runtime, settings
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter, context, files
 from tarantella.keras.callback_placement import placement
@@ -121,7 +121,7 @@ class DistributedModel:
     @property
     def is_plain(self) -> bool:
         """Whether Keras' own methods do everything, because there is one rank."""
-        return runtime.get_size() == 1 and self.shards is None
+        return runtime.get_size() == 1 and self.shards is None and not generations.is_elastic()
 
     # ----------------------------------------------------------------------------------------------- hooks
 

@@ -197,10 +197,11 @@ def _fit_on_all_ranks(
     history = session.finished_history()
     if history is not None:
         return history
-    elastic = elastic_fit.create(model.keras_model, hooks, others, session, distribute and distribute_validation)
+    is_whole = distribute and distribute_validation
+    elastic = elastic_fit.create(model.keras_model, hooks, others, session, arguments.initial_epoch, is_whole)
     if elastic is not None:
-        training = elastic.dataset(training, "train_function")
-        validation_parts = None if validation_parts is None else elastic.dataset(validation_parts, "test_function")
+        training = elastic.training(training, batches.steps)
+        validation_parts = None if validation_parts is None else elastic.validation(validation_parts)
     first_batches, validate = FirstBatches(model, elastic), None
     training = first_batches.dataset(training, steps, is_divided)
     if validation is not None and validation_parts is not None:
@@ -256,10 +257,9 @@ def _run(
     if hooks.autotune is not None and not hooks.autotune.finished:
         first.append(hooks.autotune)
     callbacks = placement.for_fit(callbacks, hooks, first)
-    if elastic is not None:
-        elastic.placed_callbacks = callbacks
-    callbacks = session.callbacks_for_keras(callbacks, verbose, adapter.EpochNotifier(batches.source))
-    callbacks = [first_batches, *callbacks] if elastic is None else [first_batches, elastic, *callbacks]
+    epochs = adapter.EpochNotifier(batches.source)
+    callbacks = session.callbacks_for_keras(callbacks, verbose, epochs)
+    callbacks = [first_batches, *(callbacks if elastic is None else elastic.callbacks_for_keras(callbacks, epochs, checks))]
     keywords = arguments.keywords_for(training, batches.steps, verbose=verbose, callbacks=callbacks, validation_data=validation)
     datasets = (None,) if adapter.has_own(model.keras_model, "evaluate") else (training, validation)
     surviving = nullcontext() if elastic is None else elastic.running()

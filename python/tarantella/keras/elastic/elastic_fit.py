@@ -1,10 +1,12 @@
 """One `fit` of an elastic job: its steps, and the collectives between them, are operations that survive the loss of ranks.
 
 Each rank iterates over whole batches and takes its samples in the step, so that a batch can be divided anew. After a loss the
-ranks that are left trace the steps again, for their new number, and make the step with the batch at hand.
+ranks that are left trace the steps again, for their new number, and make the step with the batch at hand. A newcomer takes what
+it needs for that step from the others.
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,32 +15,36 @@ import numpy as np
 import tensorflow as tf
 
 from tarantella import collectives, generations, runtime
-from tarantella.errors import UnsupportedError
+from tarantella.errors import AbortedError, UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
-from tarantella.keras.checkpoint import callback_states
+from tarantella.keras.checkpoint import callback_states, state
 from tarantella.keras.checkpoint.session import NullSession
 from tarantella.keras.elastic.kept_state import KeptState
 from tarantella.keras.elastic.last_batch import LastBatch
-from tarantella.keras.elastic.operations import Operations
+from tarantella.keras.elastic.newcomer import Newcomer, refusal
+from tarantella.keras.elastic.operations import NONE, Operations
 from tarantella.keras.reduction import device, device_placement
 from tarantella.keras.step import accumulation
+from tarantella.keras.step.checks import StepChecks
 from tarantella.keras.step.hooks import StepHooks
+
+_calls = itertools.count(1)  # of `fit` in this process
 
 
 def create(
-    model: Any, hooks: StepHooks, callbacks: Sequence[Any], session: NullSession, distributes: bool
+    model: Any, hooks: StepHooks, callbacks: Sequence[Any], session: NullSession, initial_epoch: int, distributes: bool
 ) -> "ElasticFit | None":
     """What lets a `fit` survive the loss of ranks; None if it need not. Collective.
 
     Args:
-        model, hooks, callbacks, session: as for `ElasticFit`.
+        model, hooks, callbacks, session, initial_epoch: as for `ElasticFit`.
         distributes: whether ranks take parts of the same batches.
 
     Raises:
         UnsupportedError: this training could not go on after the loss of a rank.
     """
-    if not generations.is_elastic() or runtime.get_size() == 1:
+    if not generations.is_elastic():
         return None
     reasons = {
         "each rank has data of its own, which is lost with it (tnt_distribute_dataset=False)": not distributes,
@@ -53,7 +59,7 @@ def create(
     reason = next((text for text, is_so in reasons.items() if is_so), None)
     if reason is not None:
         raise UnsupportedError(f"--elastic: {reason}. Train without that, or with --max-restarts and tnt.callbacks.Checkpoint")
-    return ElasticFit(model, hooks, callbacks, session)
+    return ElasticFit(model, hooks, callbacks, session, initial_epoch)
 
 
 class ElasticFit(adapter.Callback):
@@ -64,15 +70,20 @@ class ElasticFit(adapter.Callback):
         hooks: the model's.
         callbacks: the user's, without checkpoints.
         session: writes these.
-
-    Attributes:
-        placed_callbacks: the same, as `placement.for_fit` gives them.
+        initial_epoch: with which the training begins.
     """
 
-    def __init__(self, model: Any, hooks: StepHooks, callbacks: Sequence[Any], session: NullSession) -> None:
+    def __init__(
+        self, model: Any, hooks: StepHooks, callbacks: Sequence[Any], session: NullSession, initial_epoch: int
+    ) -> None:
         super().__init__()
         self._callbacks, self._session = list(callbacks), session
-        self.placed_callbacks: Sequence[Any] = ()
+        self._placed: Sequence[Any] = ()
+        self._checks: StepChecks | None = None
+        self._silenced: Sequence[Any] = ()
+        self._position = generations.Position(initial_epoch, 0, next(_calls))
+        self._door = generations.Door()
+        self._newcomer: Newcomer | None = None
         self._trained, self._hooks = model, hooks
         self._kept = KeptState(model, hooks.reproducible)
         self._operations = Operations(self)
@@ -82,10 +93,33 @@ class ElasticFit(adapter.Callback):
         self._functions: dict[str, Callable[[Any], Any]] = {}  # Keras' own, behind `_step`
         self._traced: set[str] = set()  # of them, those that were called in this fit and generation
 
-    def dataset(self, dataset: tf.data.Dataset, function: str) -> tf.data.Dataset:
-        """The same dataset for Keras to iterate over. function: that gets its batches, ``"train_function"`` or the like."""
-        self._batches[function] = LastBatch(dataset)
-        return self._batches[function].dataset
+    def training(self, dataset: tf.data.Dataset, steps: int | None) -> tf.data.Dataset:
+        """The same dataset for Keras to iterate over. steps: of an epoch, if it has not all of them."""
+        if generations.is_newcomer():
+            at = self._position
+            self._newcomer = Newcomer(self._trained, self._hooks, at.fit, dataset, steps, at.epoch)
+        self._batches["train_function"] = LastBatch(dataset)
+        return self._batches["train_function"].dataset
+
+    def validation(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        """The same dataset for Keras to iterate over."""
+        self._batches["test_function"] = LastBatch(dataset)
+        return self._batches["test_function"].dataset
+
+    def callbacks_for_keras(self, placed: Sequence[Any], epochs: Any, checks: StepChecks) -> list[Any]:
+        """The list of callbacks for Keras' `fit`.
+
+        Args:
+            placed: as `placement.for_fit` and the session give them.
+            epochs: the one of them that announces epochs to the source of batches.
+            checks: the one of them that checks steps.
+        """
+        self._placed, self._checks = placed, checks
+        others = placed
+        if (newcomer := self._newcomer) is not None:
+            others = [newcomer.silenced(one) if one is not epochs else one for one in placed]
+        self._silenced = [one for one in others if one is not epochs]
+        return [self, *others]
 
     def tried(self, trial: Callable[[], None]) -> None:
         """Makes a trial of the model, which leaves its state as it was. Collective."""
@@ -108,6 +142,7 @@ class ElasticFit(adapter.Callback):
             with collectives.guarded(self._operations.run):
                 yield
         finally:
+            self._door.close()
             self._hooks.metrics.observe_sums = None
             functions.update({name: self._functions.get(name) for name in self._batches})
 
@@ -122,7 +157,28 @@ class ElasticFit(adapter.Callback):
                 "same, as Tarantella runs those that write files on the master alone"
             )
 
+    def on_train_begin(self, logs: Any = None) -> None:
+        if self._newcomer is not None:
+            self._newcomer.begin()
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self._position = self._position._replace(step=batch)
+        if self._newcomer is not None and self._newcomer.begin_step():
+            for callback in self._silenced:
+                callback.on_epoch_begin(self._position.epoch)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if self._newcomer is not None:
+            self._newcomer.end_step()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self._newcomer is not None:
+            self._newcomer.end_epoch()
+
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._position = self._position._replace(epoch=epoch, step=0)
+        if self._newcomer is not None:
+            self._newcomer.begin_epoch(epoch)
         self._kept.has_sums = False
         states = callback_states.collect(self._of_master()) if runtime.is_master_rank() else None
         self._states = collectives.broadcast_object(states)
@@ -134,18 +190,30 @@ class ElasticFit(adapter.Callback):
         self._kept.has_sums = False
 
     def _step(self, name: str, iterator: Any) -> Any:
+        is_at_hand = self._newcomer is not None
+        if self._newcomer is not None:
+            next(iterator)
+            if not self._operations.join():
+                self._newcomer.begin()
+                return {}
+            self._newcomer = None
         self._kept.copy()
+        meeting = self._position if name == "train_function" and runtime.is_master_rank() else None
+        if meeting is not None and not self._door.is_knocked_at(meeting):
+            meeting = None
 
         def again() -> Any:
             return _numbers(self._made(name)(self._batches[name].again()))
 
         def step() -> Any:
-            if name in self._traced:
+            if name in self._traced and meeting is None:
                 return _numbers(self._made(name)(iterator))
             next(iterator)  # a loss in the trace must find the batch taken, like any later one
+            if meeting is not None:
+                raise _left("ranks join")
             return again()
 
-        logs = self._operations.run(step, again, undo=self._kept.put_back)
+        logs = self._operations.run(again if is_at_hand else step, again, self._kept.put_back, meeting)
         self._traced.add(name)
         self._kept.has_sums = True
         return logs
@@ -166,14 +234,75 @@ class ElasticFit(adapter.Callback):
         self._traced.clear()
         self._hooks.reducers.close()
 
-    def share(self, source: int | None) -> None:
-        self._kept.share(source)
+    def share(self, source: int | None, done: Sequence[int]) -> None:
+        if source is not None and NONE in done:
+            self._hand_over(source)
+        self._kept.share(source, done[runtime.get_rank()] < max(done))
         self._kept.compare()
         if runtime.is_master_rank() and not self._is_master:
             self._is_master = True
             self._session.take_over()
-            placement.take_over(self.placed_callbacks)
+            placement.take_over(self._placed)
             callback_states.restore(self._of_master(), self._states)
+
+    def _hand_over(self, source: int) -> None:
+        """Gives newcomers what `fit` knows beside the model. Collective."""
+        is_source = runtime.get_rank() == source
+        record = collectives.broadcast_object(self._record() if is_source else None, source)
+        if not generations.is_newcomer():
+            return
+        variables = described(self._trained, record["common seed"])
+        if variables != record["variables"]:
+            raise refusal(f"its model has {_first_difference(variables, record['variables'])}")
+        if self._batches["train_function"].fingerprint() != record["batch"]:
+            raise refusal(
+                "its data is not the others', or in another order: give a seed to whatever is random in the dataset, and make "
+                "the dataset anew for each fit"
+            )
+        history = self._trained.history
+        history.epoch, history.history = record["epochs"], record["history"]
+        callback_states.restore(self._callbacks, record["callbacks"])
+        self._states = record["states"]
+        for name, part in self._with_progress().items():
+            part.join(record[name])
+        generations.has_joined()
+
+    def _record(self) -> dict[str, Any]:
+        history = self._trained.history
+        has_common_seed = bool(adapter.common_seed_variables())
+        return {
+            "common seed": has_common_seed,
+            "variables": described(self._trained, has_common_seed),
+            "batch": self._batches["train_function"].fingerprint(),
+            "epochs": list(history.epoch),
+            "history": {name: list(values) for name, values in history.history.items()},
+            "callbacks": callback_states.collect(self._callbacks),
+            "states": self._states,
+            **{name: part.progress() for name, part in self._with_progress().items()},
+        }
+
+    def _with_progress(self) -> dict[str, Any]:
+        return {"session": self._session, "checks": self._checks}
+
+
+def described(model: Any, common_seed: bool) -> list[list[Any]]:
+    """The shape and type of each variable that a newcomer gets. common_seed: as for `state.groups_of`."""
+    variables = [v for group in state.groups_of(model, common_seed).values() for v in group]
+    return [[list(shape), dtype] for _, shape, dtype in map(state.described, variables)]
+
+
+def _first_difference(own: Sequence[Any], others: Sequence[Any]) -> str:
+    if len(own) != len(others):
+        return f"{len(own)} variables, and theirs has {len(others)}"
+    found, expected = next(pair for pair in zip(own, others, strict=True) if pair[0] != pair[1])
+    return f"a variable of shape {found[0]} and type {found[1]}, where theirs is of shape {expected[0]} and type {expected[1]}"
+
+
+def _left(why: str) -> AbortedError:
+    """The error with which this rank leaves the job, and all others with it."""
+    runtime.world().abort(why)
+    error: AbortedError = AbortedError(why)
+    return error
 
 
 def _numbers(logs: Any) -> Any:

@@ -8,7 +8,6 @@ memory when it changes while somebody holds the old one.
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tarantella import collectives, runtime
@@ -54,22 +53,36 @@ class KeptState:
                     self._variables = None
             self._sums[id(variable)].assign(total)
 
-    def share(self, source: int | None) -> None:
+    def share(self, source: int | None, is_behind: bool) -> None:
         """Brings the ranks of a new generation together. Collective.
 
-        source: the rank that has made the last step, if others have not.
+        Args:
+            source: the rank that has made the last step, if others have not.
+            is_behind: whether this rank is one of those.
         """
+        sums = self._sums_by_place()
         if source is not None:
-            self.has_sums = bool(collectives.broadcast(np.array(self.has_sums), source))
+            averages = adapter.moving_statistics(self._model)  # each rank has its own, of its samples
+            own = [variable.numpy() for variable in averages]
             weights.broadcast([v for variables in state.groups_of(self._model).values() for v in variables], source)
-            if self._sums:
-                weights.broadcast(list(self._sums.values()), source)
-        if self._is_same or not self.has_sums:
+            for variable, value in [] if is_behind else zip(averages, own, strict=True):
+                adapter.unwrap(variable).assign(value)
+            sums = collectives.broadcast_object(sums, source)
+            self.has_sums = sums is not None
+        if self._is_same or sums is None:
             return
-        for variable in adapter.metric_variables(self._model):
-            inner, total = adapter.unwrap(variable), self._sums.get(id(variable))
-            if total is not None:
-                inner.assign(total if runtime.is_master_rank() else tf.zeros_like(total))
+        variables = adapter.metric_variables(self._model)
+        for place, total in sums.items():
+            inner = adapter.unwrap(variables[place])
+            self.keep_sums([variables[place]], [tf.constant(total)])
+            inner.assign(total if runtime.is_master_rank() else tf.zeros_like(total))
+
+    def _sums_by_place(self) -> dict[int, Any] | None:
+        """The sums of metrics' states as they are now, by the variables' places; None if there are none."""
+        if not self.has_sums:
+            return None
+        variables = enumerate(adapter.metric_variables(self._model))
+        return {place: self._sums[id(v)].numpy() for place, v in variables if id(v) in self._sums}
 
     def compare(self) -> None:
         """Checks that the ranks of a new generation have the same weights. Collective. Raises MismatchError."""

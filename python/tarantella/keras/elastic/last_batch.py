@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tarantella.keras.adapter.first_elements import OfSpec
+from tarantella.keras.data import split
 from tarantella.keras.data.last_elements import looked_at
 
 
@@ -29,6 +30,10 @@ class LastBatch:
     def _keep(self, element: Any) -> None:
         for variable, tensor in zip(self._kept, tf.nest.flatten(element, expand_composites=True), strict=True):
             variable.assign(tensor)
+
+    def fingerprint(self) -> int:
+        """A hash of this element's dense tensors."""
+        return int(split.fingerprint([variable.read_value() for variable in self._kept]))
 
     def again(self) -> Any:
         """An iterator that has this element alone."""

@@ -2,15 +2,21 @@
 
 All ranks do the same operations in the same order, and count them. When a rank is lost, some of the others may have finished an
 operation that failed on the rest, but no more than one. After the ranks have joined the next generation of the job, those that
-have not finished it take its outcome from one that has. If none has, all make it again.
+have not finished it take its outcome from one that has. If none has, all make it again. A newcomer joins before a step that no
+rank has finished, as one that has finished no operation.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from tarantella import collectives, generations, runtime
+from tarantella.errors import AbortedError, UnsupportedError
+from tarantella.generations import Position
+
+NONE = -1
+"""The operations that a newcomer has finished."""
 
 
 class State(Protocol):
@@ -19,8 +25,13 @@ class State(Protocol):
     def renew(self) -> None:
         """Drops what belonged to the last generation. On this rank."""
 
-    def share(self, source: int | None) -> None:
-        """Brings the ranks of the new generation together. Collective. source: a rank that is one operation ahead of others."""
+    def share(self, source: int | None, done: Sequence[int]) -> None:
+        """Brings the ranks of the new generation together. Collective.
+
+        Args:
+            source: a rank that is ahead of others, by one operation or, of newcomers, by all; None: there are no others.
+            done: how many operations each rank has finished; `NONE` of newcomers.
+        """
 
 
 class Operations:
@@ -33,7 +44,11 @@ class Operations:
         self._is_inside = False  # of an operation, or of the recovery from a loss
 
     def run(
-        self, operation: Callable[[], Any], again: Callable[[], Any] | None = None, undo: Callable[[], None] | None = None
+        self,
+        operation: Callable[[], Any],
+        again: Callable[[], Any] | None = None,
+        undo: Callable[[], None] | None = None,
+        meeting: Position | None = None,
     ) -> Any:
         """The result of an operation. Collective.
 
@@ -41,6 +56,7 @@ class Operations:
             operation: returns numbers and arrays, in lists and dicts.
             again: does it if it has failed before; None: the operation itself does.
             undo: gives up what it has changed before it failed; None: it has changed nothing.
+            meeting: the position if newcomers may join before it; `operation` then makes all ranks leave the job.
 
         Raises:
             What the operation raises; the error of a lost rank if the job has no next generation.
@@ -49,14 +65,31 @@ class Operations:
             return operation()
         self._is_inside = True
         try:
-            result = self._run(operation, again or operation, undo or _nothing)
+            result = self._run(operation, again or operation, undo or _nothing, meeting)
         finally:
             self._is_inside = False
         self._done += 1
         self._outcome = result
         return result
 
-    def _run(self, operation: Callable[[], Any], again: Callable[[], Any], undo: Callable[[], None]) -> Any:
+    def join(self) -> bool:
+        """Joins the others, as a newcomer. Collective. Returns whether it has: False if they have gone on without it."""
+        self._done, self._is_inside = NONE, True
+        try:
+            while True:
+                has_joined = generations.join_next()
+                if has_joined is None:
+                    return False
+                if not has_joined:
+                    raise AbortedError("the job ended before this rank could join it")
+                if self._agree_in_new_generation() is not None:
+                    return True
+        finally:
+            self._is_inside = False
+
+    def _run(
+        self, operation: Callable[[], Any], again: Callable[[], Any], undo: Callable[[], None], meeting: Position | None
+    ) -> Any:
         while True:
             try:
                 return operation()
@@ -64,28 +97,37 @@ class Operations:
                 if not generations.is_loss(error):
                     raise
                 undo()
-                is_finished = self._recover(error)
+                is_finished = self._recover(error, meeting)
             if is_finished:
                 return self._outcome
             operation = again
 
-    def _recover(self, error: Exception) -> bool:
+    def _recover(self, error: Exception, meeting: Position | None) -> bool:
         """Joins the next generation. Returns whether another rank had finished the operation; its outcome is ours then."""
         while True:
-            if not generations.join_next():
+            if not generations.join_next(meeting):
                 raise error
-            self._state.renew()
-            try:
-                return self._agree()
-            except Exception as another:
-                if not generations.is_loss(another):
-                    raise
+            is_finished = self._agree_in_new_generation()
+            if is_finished is not None:
+                return is_finished
+
+    def _agree_in_new_generation(self) -> bool | None:
+        """Whether another rank was ahead, whose outcome is ours; None: one more was lost meanwhile."""
+        self._state.renew()
+        try:
+            return self._agree()
+        except Exception as error:
+            if not generations.is_loss(error):
+                raise
+            return None
 
     def _agree(self) -> bool:
         done = collectives.all_gather(np.array(self._done))
+        if done.max() == NONE:
+            raise UnsupportedError("all ranks were lost that had the state of the training")
         is_ahead = done == done.max()
         source = None if is_ahead.all() else int(np.argmax(is_ahead))
-        self._state.share(source)
+        self._state.share(source, done.tolist())
         runtime.logger.warning("the training goes on; ranks by now: %d", runtime.get_size())
         if source is None:
             return False
@@ -93,6 +135,8 @@ class Operations:
         if is_ahead[runtime.get_rank()]:
             return False
         self._outcome = outcome
+        if self._done == NONE:
+            self._done = int(done.max())
         return True
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tarantella import runtime
+from tarantella import generations, runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.reduction import collectives, gradients
@@ -97,5 +97,6 @@ def refuse_reduced(grads: Sequence[Any]) -> None:
 
 
 def prepare(what: str, instead: str) -> None:
-    """Checks that no step around a call of ours in a loop reduces by itself."""
+    """Checks that no step around a call of ours in a loop reduces by itself, and that other ranks make the same call."""
+    generations.refuse_newcomer(what)
     context.refuse_in_model_step(what, instead)

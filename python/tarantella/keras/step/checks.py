@@ -55,6 +55,18 @@ class StepChecks(adapter.Callback):
         self._epoch = 0
         self._steps = 0
 
+    def progress(self) -> dict[str, Any]:
+        """What a newcomer of an elastic job needs to know of it."""
+        unreduced = {id(variable) for variable in self._not_reduced}
+        places = [i for i, v in enumerate(adapter.trainable_variables(self.model)) if id(v) in unreduced]
+        return {"done": self._steps_done, "steps": self._steps, "checked": self._checked, "not reduced": places}
+
+    def join(self, progress: dict[str, Any]) -> None:
+        """This rank was a newcomer until now. progress: of another rank."""
+        self._steps_done, self._steps, self._checked = (progress[name] for name in ("done", "steps", "checked"))
+        variables = adapter.trainable_variables(self.model)
+        self._not_reduced = [variables[place] for place in progress["not reduced"]]
+
     @contextmanager
     def locating_timeouts(self) -> Iterator[None]:
         """In this context the error of a timeout says how far this rank was: datasets of unequal length end in timeouts."""

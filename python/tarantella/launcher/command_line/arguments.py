@@ -214,6 +214,13 @@ def _add_failures(parser: argparse.ArgumentParser) -> None:
         help="if ranks are lost while fit runs, the others go on with the very step, in the same processes (on this machine)",
     )
     add(
+        "--replacements",
+        metavar="K",
+        type=_restarts,
+        help="with --elastic: start a rank in the place of each one that was lost, K times at most; it runs the script, goes "
+        "through the data to the step that the others have reached, and joins them",
+    )
+    add(
         "--keep-going",
         action="store_true",
         help="if a rank fails, do not end the others: for programs in C that go on without it (TNT_ERRORS_RETURN)",

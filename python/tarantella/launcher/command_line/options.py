@@ -88,6 +88,8 @@ class Options:
     """The folder that gets the ranks' flight records if the job fails."""
     elastic: bool = False
     """If ranks are lost, the others go on in the same processes, while `min_ranks` are left."""
+    replacements: int = 0
+    """With `elastic`: how many ranks may start in the places of lost ones."""
     keep_going: bool = False
     """If a rank fails, the others are not ended."""
     prefix: bool = True
@@ -146,6 +148,7 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         is_python=command.is_python,
         flight_recorder=given.flight_recorder,
         elastic=given.elastic,
+        replacements=given.replacements or 0,
         keep_going=given.keep_going,
         prefix=not given.no_prefix,
         grace=given.grace,
@@ -232,6 +235,8 @@ def _check_failures(given: argparse.Namespace, ranks: int, by_mpirun: bool) -> N
     if given.elastic and (by_mpirun or given.keep_going):
         other = "mpirun ends the job when a rank is lost: use --max-restarts" if by_mpirun else "--keep-going is for C"
         raise UsageError(f"--elastic: is for ranks on this machine that go on without lost ones; {other}")
+    if given.replacements is not None and not given.elastic:
+        raise UsageError("--replacements: is for --elastic; --max-restarts starts all ranks again")
     if given.min_ranks is None:
         return
     if given.max_restarts is None and not given.elastic:

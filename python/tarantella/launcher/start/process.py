@@ -136,8 +136,17 @@ class RankStarter:
         self._spec = spec
         self._file_limit = _raise_file_limit(4 * ranks)
 
-    def start(self, rank: int) -> RankProcess:
-        """Starts one rank. Raises OSError; UsageError where it cannot be a fork; ForkedRank in a forked rank itself."""
+    def start(self, rank: int, place: int | None = None, added: Mapping[str, str] | None = None) -> RankProcess:
+        """Starts one rank.
+
+        Args:
+            rank: its number.
+            place: that of the rank in whose place on the machine it runs; None: its own.
+            added: variables that win over all others.
+
+        Raises:
+            OSError; UsageError where it cannot be a fork; ForkedRank in a forked rank itself.
+        """
         spec = self._spec
         report, report_write = os.pipe()  # no rank inherits either of them unless it is named below
         as_is = (rank == 0 or spec.elastic) and not spec.output_on_all_devices
@@ -152,9 +161,11 @@ class RankStarter:
         recording = {variables.FLIGHT_RECORD: "" if memory is None else memory.name()}
         if spec.elastic:
             recording[variables.ELASTIC] = str(rank)
-        environment = {**os.environ, **spec.environment(rank, reporting.named(report_write)), **recording}
+        environment = {**os.environ, **spec.environment(rank, reporting.named(report_write)), **recording, **(added or {})}
         inherited = (report_write, *spec.inherited, *([] if memory is None else [memory.descriptor]))
-        prepare = _preparation(self._file_limit, None if spec.prepare is None else spec.prepare(rank))
+        prepare = _preparation(
+            self._file_limit, None if spec.prepare is None else spec.prepare(rank if place is None else place)
+        )
         launcher = os.getpid()
         try:
             process = (

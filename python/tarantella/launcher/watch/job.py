@@ -7,7 +7,7 @@ import socket
 import subprocess
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from tarantella import settings, variables
@@ -21,12 +21,14 @@ from tarantella.launcher.start.forked import ForkedRank
 from tarantella.launcher.start.process import ExitStatus, RankSpec, RankStarter
 from tarantella.launcher.start.rendezvous import ExitNotices, Refusal
 from tarantella.launcher.start.results import JobResult, RankExit, first_failure, read_report
-from tarantella.launcher.watch import supervision
+from tarantella.launcher.watch import newcomers, supervision
 from tarantella.launcher.watch.circle_watch import CircleWatch
 from tarantella.launcher.watch.generations import Generations
 from tarantella.launcher.watch.joining import TRAINED_ALONE, JoinWatch
+from tarantella.launcher.watch.newcomers import Newcomers
 from tarantella.launcher.watch.running_rank import RunningRank
 
+NOTHING: Mapping[str, str] = {}
 CANNOT_START = 126
 GRACE = 1.0
 """Seconds in which ranks may end by themselves: they notice a lost rank, and a Ctrl-C."""
@@ -71,6 +73,7 @@ class Job:
         self._members = list(range(options.ranks))  # the numbers of the ranks of this generation, in the order of their ranks
         self._exits: list[RankExit] = []
         self._survived: list[RankExit] = []  # those of ranks without which the job has gone on
+        self._newcomers = Newcomers(options.replacements)
         self._tails: dict[int, list[bytes]] = {}
         self._planned_signals: deque[tuple[float, signal.Signals]] = deque()
         self._notices = ExitNotices(rendezvous)
@@ -83,7 +86,7 @@ class Job:
         self._generations: Generations | None = None
         if options.elastic:
             patience = settings.timeout({**os.environ, **options.variables})
-            self._generations = Generations(self._pids, self._form_generation, patience, self._selector)
+            self._generations = Generations(self._pids, lambda: self._members, self._form_generation, patience, self._selector)
 
     def run(self) -> JobResult:
         """Returns how it ended."""
@@ -119,22 +122,42 @@ class Job:
         size = self._options.ranks
         starter = RankStarter(self._spec, size)
         for number in range(size) if self._only is None else [self._only]:
-            try:
-                process = starter.start(number)
-            except ForkedRank:  # in the fork, which must not touch the ranks started before it
-                self._running.clear()
-                raise
-            except (OSError, subprocess.SubprocessError) as error:
-                self._console.message(f"cannot start rank {number}: {self._options.command[0]!r}: {error}")
+            if not self._start_rank(starter, number):
                 return False
-            rank = RunningRank(number, process, self._console, self._options.log_on_all_devices, self._options.prefix)
-            self._running[number] = rank
-            self._view.started(number, process.pid, process.memory)
-            for stream in rank.streams:
-                self._watch(stream)
         for descriptor in self._spec.inherited:
             os.close(descriptor)
         return True
+
+    def _start_rank(
+        self, starter: RankStarter, number: int, place: int | None = None, added: Mapping[str, str] = NOTHING
+    ) -> bool:
+        """Whether it could be started. The arguments are those of `RankStarter.start`."""
+        try:
+            process = starter.start(number, place, added)
+        except ForkedRank:  # in the fork, which must not touch the ranks started before it
+            self._running.clear()
+            raise
+        except (OSError, subprocess.SubprocessError) as error:
+            self._console.message(f"cannot start rank {number}: {self._options.command[0]!r}: {error}")
+            return False
+        rank = RunningRank(number, process, self._console, self._options.log_on_all_devices, self._options.prefix)
+        self._running[number] = rank
+        self._view.started(number, process.pid, process.memory)
+        for stream in rank.streams:
+            self._watch(stream)
+        return True
+
+    def _start_newcomers(self) -> None:
+        """Starts ranks in the places of those that were lost."""
+        while not self._ending():
+            number = max([*self._running, *(one.rank for one in self._exits)]) + 1
+            place = self._newcomers.next_place(number)
+            if place is None:
+                return
+            added = newcomers.environment(len(self._running))
+            if self._start_rank(RankStarter(self._spec, self._options.ranks), number, place, added):
+                pid = self._running[number].process.pid
+                self._console.message(f"rank {number} (pid {pid}) starts in place of one that was lost (--elastic)")
 
     def _kill_all(self) -> None:
         """Leaves no rank behind when starting them, or the launcher itself, has failed."""
@@ -166,6 +189,7 @@ class Job:
             self._signal_all(self._planned_signals.popleft()[1])
         self._notices.deliver(now)
         if self._generations is not None:
+            self._start_newcomers()
             self._generations.review()
         pids = self._pids()
         for warning in (self._joining.early_warning(pids.values()), self._circles.warning(pids)):
@@ -272,6 +296,8 @@ class Job:
         if not status.success:
             if not self._ending():
                 self._on_failure(self._exits[-1])
+        elif self._generations is not None and not self._generations.members():
+            self._signal_all(signal.SIGKILL)  # newcomers, which are too late
         elif rank.number == 0 and self._running:
             with suppress(OSError):  # a child of rank 0 still listens there
                 self._refusal = Refusal(self._rendezvous, self._selector)
@@ -284,7 +310,11 @@ class Job:
             return
         if self._goes_on_without(failed):
             self._survived.append(failed)
-            left = len(self._running)
+            if failed.killed:
+                self._newcomers.lost(failed.rank)
+            left = len(self._generations.members()) if self._generations else 0
+            if left == 0:  # it came too late to join
+                return
             self._console.message(f"{failed}; {counted(left, 'rank')} {'go' if left > 1 else 'goes'} on (--elastic)")
             return
         if self._generations is not None:
@@ -295,7 +325,11 @@ class Job:
 
     def _goes_on_without(self, lost: RankExit) -> bool:
         """Whether the ranks that are left form the next generation of the job. A script that has failed would fail again."""
-        return self._generations is not None and lost.killed and len(self._running) >= (self._options.min_ranks or 1)
+        if self._generations is None or lost.rank not in self._members:
+            return self._generations is not None
+        if len(self._generations.members()) < (self._options.min_ranks or 1):
+            return False
+        return lost.killed or self._generations.has_refused(lost.rank)
 
     def _form_generation(self, members: list[int], rendezvous: Rendezvous) -> None:
         self._members, self._rendezvous, self._notices = members, rendezvous, ExitNotices(rendezvous)

@@ -2,7 +2,7 @@
 
 PLAN: ``NUMBER:PHASE:COUNT`` with commas: the rank with which the launcher began as NUMBER kills itself when it comes to this
 phase so often, or stops itself if COUNT is negative. OPTION: ``batch_norm``, ``dropout``, ``files``, ``checkpoint``, ``more``,
-``behind``, or what is to be refused.
+``behind``, ``wait`` for newcomers, or what is to be refused.
 """
 
 from __future__ import annotations
@@ -24,11 +24,14 @@ from tensorflow import keras
 import tarantella as tnt
 from tarantella.errors import PeerLostError
 from tarantella.keras.checkpoint.state import groups_of
+from tarantella.keras.elastic.kept_state import KeptState
+from tarantella.keras.elastic.newcomer import Newcomer
 from tarantella.keras.elastic.operations import Operations
 
 FOLDER, PLAN, OPTIONS = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 NUMBER = os.environ["TNT_INTERNAL_ELASTIC"]
-EPOCHS, BATCH = 3, 24
+EPOCHS, BATCH = 8 if "wait" in OPTIONS else 3, 24
+RANKS = int(os.environ["TNT_SIZE"])  # at first
 
 seen: Counter[str] = Counter()
 trained: list[Any] = []
@@ -49,7 +52,7 @@ def fall_behind(at: int) -> None:
     """This rank fails in a step that the others finish: it makes the step, and then has its state of before again."""
     original = Operations._run
 
-    def run(self: Any, operation: Any, again: Any, undo: Any) -> Any:
+    def run(self: Any, operation: Any, again: Any, undo: Any, meeting: Any) -> Any:
         def fail() -> None:
             variables = [v for found in groups_of(trained[0]).values() for v in found]
             before = [v.numpy() for v in variables]
@@ -60,9 +63,20 @@ def fall_behind(at: int) -> None:
 
         is_step = operation is not again
         seen["operation"] += is_step
-        return original(self, fail if is_step and seen["operation"] == at else operation, again, undo)
+        return original(self, fail if is_step and seen["operation"] == at else operation, again, undo, meeting)
 
     Operations._run = run  # type: ignore[method-assign]
+
+
+def come_to_calls(kind: type, name: str, phase: str) -> None:
+    """The phase is where a method of ours is called."""
+    original = getattr(kind, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        come_to(phase)
+        return original(*args, **kwargs)
+
+    setattr(kind, name, call)
 
 
 class Deadly(keras.layers.Dense):
@@ -100,6 +114,8 @@ class Phases(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         come_to("batch_begin")
+        if "wait" in OPTIONS and seen["batch_begin"] > 1 and tnt.get_size() < RANKS:
+            time.sleep(0.2)  # so that newcomers need few epochs
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         come_to("batch_end")
@@ -129,6 +145,9 @@ def digest(model: Any) -> str:
 
 
 def main() -> None:
+    come_to_calls(Newcomer, "_ask", "ask")
+    come_to_calls(Operations, "join", "join")
+    come_to_calls(KeptState, "share", "share")
     keras.utils.set_random_seed(7)
     numbers = np.random.default_rng(0)
     x = numbers.normal(size=(10 * BATCH - 5, 12)).astype(np.float32)

@@ -1,0 +1,104 @@
+"""A rank that starts in the place of a lost one: its `fit` goes through the data to the step that the others have reached.
+
+It asks where they are, goes there without training, and asks again, until it is near. Then they wait for it before a step.
+"""
+
+import time
+from typing import Any
+
+import tensorflow as tf
+
+from tarantella import generations, runtime
+from tarantella.errors import AbortedError, UnsupportedError
+from tarantella.generations import Position
+from tarantella.keras.checkpoint.position import Position as Target
+from tarantella.keras.checkpoint.replay import Passage, depends_on_iterators_only
+
+NEAR = 0.5
+"""Seconds: a newcomer that has needed less to come to where the others were is near to where they are."""
+PATIENCE = 10.0
+"""Seconds: the same for a newcomer that comes no nearer, as it reads data as slowly as the others."""
+
+
+class Newcomer:
+    """The way of one `fit` to the others.
+
+    Args:
+        model, hooks: as for `Passage`.
+        fit: which call of `fit` it is.
+        dataset, steps: of its batches, and how many of them an epoch has if it has not all.
+        initial_epoch: with which `fit` begins.
+    """
+
+    def __init__(
+        self, model: Any, hooks: Any, fit: int, dataset: tf.data.Dataset, steps: int | None, initial_epoch: int
+    ) -> None:
+        skips = steps is None and int(dataset.cardinality()) >= 0 and depends_on_iterators_only(dataset)
+        self._fit = fit
+        self._passage = Passage(model, hooks, Target(initial_epoch, 0, 0), initial_epoch, skips)
+        self._at = Position(initial_epoch, 0, fit)
+        self._asked = time.monotonic()
+        self._longest = float("inf")  # seconds of the last way
+        self._meets = False  # whether the others wait at the target
+        self.has_arrived = False
+        """Whether it is there: the next step is the one before which they wait."""
+
+    def silenced(self, callback: Any) -> Any:
+        return self._passage.silenced(callback)
+
+    def begin(self) -> None:
+        """Keras begins with the training, or the others have gone on without this newcomer."""
+        self._meets = self.has_arrived = False
+        self._passage.begin()
+        self._ask(to_meet=False)
+
+    def begin_epoch(self, epoch: int) -> None:
+        self._passage.begin_epoch(epoch)
+        self._at = Position(epoch, 0, self._fit)
+        self._look()
+        if self.has_arrived:
+            self._passage.end()
+
+    def begin_step(self) -> bool:
+        """Keras is about to take a batch. Returns whether callbacks hear of this epoch from now on."""
+        begins = self.has_arrived and self._passage.muted
+        if begins:
+            self._passage.end()
+        return begins
+
+    def end_step(self) -> None:
+        """Keras has taken a batch."""
+        self._at = self._at._replace(step=self._at.step + 1)
+        self._look()
+
+    def end_epoch(self) -> None:
+        if self._passage.has_missed():
+            raise refusal(f"its epoch {self._at.epoch + 1} has {self._at.step} batches, and the others have made more steps")
+
+    def _look(self) -> None:
+        while not self.has_arrived and self._passage.has_arrived():
+            if self._meets:
+                self.has_arrived = True
+                return
+            way = time.monotonic() - self._asked
+            is_near = way < NEAR or (way < PATIENCE and way > 0.8 * self._longest)
+            self._longest = way
+            self._ask(to_meet=is_near)
+
+    def _ask(self, to_meet: bool) -> None:
+        found = generations.position_of_others(to_meet)
+        if found is None:
+            raise AbortedError("the job ended before this rank could join it")
+        if found.fit != self._fit:
+            raise refusal(f"the others are in call {found.fit} of fit, and what the earlier ones gave is not known here")
+        self._asked, self._meets = time.monotonic(), to_meet
+        self._passage.target = Target(found.epoch, found.step, 0)
+
+
+def refusal(reason: str) -> UnsupportedError:
+    """The error of a newcomer that cannot take part. The others go on without it."""
+    generations.refuse()
+    text = f"this rank cannot take the place of the one that was lost: {reason}"
+    runtime.world().abort(text)
+    error: UnsupportedError = UnsupportedError(text)
+    return error
