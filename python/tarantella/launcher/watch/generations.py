@@ -35,6 +35,8 @@ class _Newcomers:
 
     asking: dict[int, tuple[str, socket.socket]] = field(default_factory=dict)
     """What they ask the master."""
+    passed_on: set[str] = field(default_factory=set)
+    """What the master was asked, and has not answered."""
     expected: set[int] = field(default_factory=set)
     """They were told where the others wait for them."""
     refusing: set[int] = field(default_factory=set)
@@ -125,6 +127,7 @@ class Generations(LocalServer):
             self.review()
         elif kind == Message.LISTEN:
             self._listener = connection
+            self._newcomers.passed_on.clear()
             self._ask_master()
         elif kind == Message.WHERE and position:  # the master's answer
             self._tell(Message.WHERE, position)
@@ -137,14 +140,16 @@ class Generations(LocalServer):
 
     def _ask_master(self) -> None:
         """Passes on what newcomers ask. Without a master that listens they wait: the ranks are not in `fit`."""
-        for kind, _ in self._newcomers.asking.values():
+        for kind in {kind for kind, _ in self._newcomers.asking.values()} - self._newcomers.passed_on:
             if self._listener is not None:
+                self._newcomers.passed_on.add(kind)
                 with suppress(OSError):  # it has gone, which the job is about to see
                     self._listener.sendall(f"{kind}\n".encode())
 
     def _tell(self, kind: str, position: str) -> None:
         """Answers the newcomers that ask this."""
         asking = self._newcomers.asking
+        self._newcomers.passed_on.discard(kind)
         for number, (asked, connection) in list(asking.items()):
             if asked == kind:
                 del asking[number]
