@@ -12,7 +12,8 @@ from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.checkpoint import callback as checkpoint
 from tarantella.keras.checkpoint.callback import Checkpoint
-from tarantella.keras.checkpoint.session import NullSession, open_session
+from tarantella.keras.checkpoint.null_session import NullSession
+from tarantella.keras.checkpoint.session import open_session
 from tarantella.keras.data import lengths, split
 from tarantella.keras.data.batches import GlobalBatches, Sharing
 from tarantella.keras.drivers import own_methods
@@ -198,7 +199,7 @@ def _fit_on_all_ranks(
     if history is not None:
         return history
     is_whole = distribute and distribute_validation
-    elastic = elastic_fit.create(model.keras_model, hooks, others, session, arguments.initial_epoch, is_whole)
+    elastic = elastic_fit.create(model.keras_model, hooks, others, session, _numbers(arguments, settings), is_whole)
     if elastic is not None:
         training = elastic.training(training, batches.steps)
         validation_parts = None if validation_parts is None else elastic.validation(validation_parts)
@@ -226,14 +227,13 @@ def _fit_on_all_ranks(
 
 
 def _meet(arguments: FitArguments, settings: Checkpoint | None) -> None:
-    collectives.meet(
-        "tnt.Model.fit",
-        epochs=arguments.epochs,
-        initial_epoch=arguments.initial_epoch,
-        steps_per_epoch=arguments.steps_per_epoch,
-        validation_steps=arguments.validation_steps,
-        **checkpoint.described(settings),
-    )
+    collectives.meet("tnt.Model.fit", **_numbers(arguments, settings))
+
+
+def _numbers(arguments: FitArguments, settings: Checkpoint | None) -> dict[str, int | None]:
+    """What must be the same on all ranks."""
+    names = ("epochs", "initial_epoch", "steps_per_epoch", "validation_steps")
+    return {**{name: getattr(arguments, name) for name in names}, **checkpoint.described(settings)}
 
 
 def _run(

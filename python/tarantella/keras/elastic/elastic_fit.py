@@ -7,7 +7,7 @@ it needs for that step from the others.
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,11 +18,12 @@ from tarantella import collectives, generations, runtime
 from tarantella.errors import AbortedError, UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
-from tarantella.keras.checkpoint import callback_states, state
-from tarantella.keras.checkpoint.session import NullSession
+from tarantella.keras.checkpoint import callback_states
+from tarantella.keras.checkpoint.null_session import NullSession
+from tarantella.keras.elastic.handover import Handover, Part
 from tarantella.keras.elastic.kept_state import KeptState
 from tarantella.keras.elastic.last_batch import LastBatch
-from tarantella.keras.elastic.newcomer import Newcomer, refusal
+from tarantella.keras.elastic.newcomer import Newcomer
 from tarantella.keras.elastic.operations import NONE, Operations
 from tarantella.keras.reduction import device, device_placement
 from tarantella.keras.step import accumulation
@@ -33,12 +34,17 @@ _calls = itertools.count(1)  # of `fit` in this process
 
 
 def create(
-    model: Any, hooks: StepHooks, callbacks: Sequence[Any], session: NullSession, initial_epoch: int, distributes: bool
+    model: Any,
+    hooks: StepHooks,
+    callbacks: Sequence[Any],
+    session: NullSession,
+    arguments: Mapping[str, int | None],
+    distributes: bool,
 ) -> "ElasticFit | None":
     """What lets a `fit` survive the loss of ranks; None if it need not. Collective.
 
     Args:
-        model, hooks, callbacks, session, initial_epoch: as for `ElasticFit`.
+        model, hooks, callbacks, session, arguments: as for `ElasticFit`.
         distributes: whether ranks take parts of the same batches.
 
     Raises:
@@ -59,7 +65,7 @@ def create(
     reason = next((text for text, is_so in reasons.items() if is_so), None)
     if reason is not None:
         raise UnsupportedError(f"--elastic: {reason}. Train without that, or with --max-restarts and tnt.callbacks.Checkpoint")
-    return ElasticFit(model, hooks, callbacks, session, initial_epoch)
+    return ElasticFit(model, hooks, callbacks, session, arguments)
 
 
 class ElasticFit(adapter.Callback):
@@ -70,18 +76,22 @@ class ElasticFit(adapter.Callback):
         hooks: the model's.
         callbacks: the user's, without checkpoints.
         session: writes these.
-        initial_epoch: with which the training begins.
+        arguments: those of `fit` that are the same numbers on all ranks, by name; ``initial_epoch`` is one of them.
     """
 
     def __init__(
-        self, model: Any, hooks: StepHooks, callbacks: Sequence[Any], session: NullSession, initial_epoch: int
+        self,
+        model: Any,
+        hooks: StepHooks,
+        callbacks: Sequence[Any],
+        session: NullSession,
+        arguments: Mapping[str, int | None],
     ) -> None:
         super().__init__()
         self._callbacks, self._session = list(callbacks), session
         self._placed: Sequence[Any] = ()
-        self._checks: StepChecks | None = None
         self._silenced: Sequence[Any] = ()
-        self._position = generations.Position(initial_epoch, 0, next(_calls))
+        self._position = generations.Position(arguments["initial_epoch"] or 0, 0, next(_calls))
         self._door = generations.Door()
         self._newcomer: Newcomer | None = None
         self._trained, self._hooks = model, hooks
@@ -90,6 +100,8 @@ class ElasticFit(adapter.Callback):
         self._states: dict[str, Any] = {}  # of the master's callbacks when the epoch began
         self._is_master = runtime.is_master_rank()
         self._batches: dict[str, LastBatch] = {}
+        self._parts: dict[str, Part] = {"session": session}
+        self._handover = Handover(model, self._callbacks, self._batches, arguments, self._parts)
         self._functions: dict[str, Callable[[Any], Any]] = {}  # Keras' own, behind `_step`
         self._traced: set[str] = set()  # of them, those that were called in this fit and generation
 
@@ -114,7 +126,7 @@ class ElasticFit(adapter.Callback):
             epochs: the one of them that announces epochs to the source of batches.
             checks: the one of them that checks steps.
         """
-        self._placed, self._checks = placed, checks
+        self._placed, self._parts["checks"] = placed, checks
         others = placed
         if (newcomer := self._newcomer) is not None:
             others = [newcomer.silenced(one) if one is not epochs else one for one in placed]
@@ -248,54 +260,12 @@ class ElasticFit(adapter.Callback):
     def _hand_over(self, source: int) -> None:
         """Gives newcomers what `fit` knows beside the model. Collective."""
         is_source = runtime.get_rank() == source
-        record = collectives.broadcast_object(self._record() if is_source else None, source)
-        if not generations.is_newcomer():
-            return
-        variables = described(self._trained, record["common seed"])
-        if variables != record["variables"]:
-            raise refusal(f"its model has {_first_difference(variables, record['variables'])}")
-        if self._batches["train_function"].fingerprint() != record["batch"]:
-            raise refusal(
-                "its data is not the others', or in another order: give a seed to whatever is random in the dataset, and make "
-                "the dataset anew for each fit"
-            )
-        history = self._trained.history
-        history.epoch, history.history = record["epochs"], record["history"]
-        callback_states.restore(self._callbacks, record["callbacks"])
-        self._states = record["states"]
-        for name, part in self._with_progress().items():
-            part.join(record[name])
-        generations.has_joined()
-
-    def _record(self) -> dict[str, Any]:
-        history = self._trained.history
-        has_common_seed = bool(adapter.common_seed_variables())
-        return {
-            "common seed": has_common_seed,
-            "variables": described(self._trained, has_common_seed),
-            "batch": self._batches["train_function"].fingerprint(),
-            "epochs": list(history.epoch),
-            "history": {name: list(values) for name, values in history.history.items()},
-            "callbacks": callback_states.collect(self._callbacks),
-            "states": self._states,
-            **{name: part.progress() for name, part in self._with_progress().items()},
-        }
-
-    def _with_progress(self) -> dict[str, Any]:
-        return {"session": self._session, "checks": self._checks}
-
-
-def described(model: Any, common_seed: bool) -> list[list[Any]]:
-    """The shape and type of each variable that a newcomer gets. common_seed: as for `state.groups_of`."""
-    variables = [v for group in state.groups_of(model, common_seed).values() for v in group]
-    return [[list(shape), dtype] for _, shape, dtype in map(state.described, variables)]
-
-
-def _first_difference(own: Sequence[Any], others: Sequence[Any]) -> str:
-    if len(own) != len(others):
-        return f"{len(own)} variables, and theirs has {len(others)}"
-    found, expected = next(pair for pair in zip(own, others, strict=True) if pair[0] != pair[1])
-    return f"a variable of shape {found[0]} and type {found[1]}, where theirs is of shape {expected[0]} and type {expected[1]}"
+        told = [self._handover.record(), self._states] if is_source else None
+        record, states = collectives.broadcast_object(told, source)
+        if generations.is_newcomer():
+            self._handover.take(record)
+            self._states = states
+            generations.has_joined()
 
 
 def _left(why: str) -> AbortedError:

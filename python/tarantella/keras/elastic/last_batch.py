@@ -18,10 +18,12 @@ class LastBatch:
 
     Attributes:
         dataset: gives the same elements.
+        cardinality: how many, as TensorFlow tells it.
     """
 
     def __init__(self, dataset: tf.data.Dataset) -> None:
         self._spec = dataset.element_spec
+        self.cardinality = int(dataset.cardinality())
         parts = tf.nest.flatten(self._spec, expand_composites=True)
         with tf.device("CPU:0"):
             self._kept = [tf.Variable(_nothing(part.dtype), shape=tf.TensorShape(None), trainable=False) for part in parts]

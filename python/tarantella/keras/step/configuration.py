@@ -184,6 +184,18 @@ def _described(model: Any) -> _Description:
     return found
 
 
+def entries(model: Any) -> list[list[str]]:
+    """The configuration without learning rates, which are state: what describes each value, the value, and its owner."""
+    return [list(entry) for entry in _described(model).entries if not entry.key.endswith("learning_rate")]
+
+
+def difference(own: list[list[str]], others: list[list[str]]) -> tuple[str, str, str] | None:
+    """What differs first between two models' `entries`, and both values; None if nothing does."""
+    if [entry[:2] for entry in own] == [entry[:2] for entry in others]:
+        return None
+    return _first_difference([Entry(*entry) for entry in own], [Entry(*entry) for entry in others])
+
+
 def require_same(model: Any, again: bool = False) -> None:
     """Compares the configurations of model, optimizers, losses and metrics between ranks. Collective.
 
@@ -227,7 +239,7 @@ def _warn_of_rates(model: Any) -> None:
         runtime.logger.warning("the ranks have set different learning rates (%s): all take rank 0's", rank_rates.tolist())
 
 
-def _difference(own: list[Entry], master_entries: list[Entry], rank: int) -> str:
+def _first_difference(own: list[Entry], master_entries: list[Entry]) -> tuple[str, str, str]:
     nothing = Entry("", "nothing", "")
     for i in range(max(len(own), len(master_entries))):
         here, there = (entries[i] if i < len(entries) else nothing for entries in (own, master_entries))
@@ -236,9 +248,13 @@ def _difference(own: list[Entry], master_entries: list[Entry], rank: int) -> str
     owner = here.owner or there.owner
     what = here.key or there.key
     shown = [_shown(entry.value) if entry.key in (what, "") else f"{entry.key} {entry.value}" for entry in (here, there)]
-    what = f"{what.rpartition('].')[2]}{f' of {owner}' if owner else ''}"
+    return f"{what.rpartition('].')[2]}{f' of {owner}' if owner else ''}", shown[0], shown[1]
+
+
+def _difference(own: list[Entry], master_entries: list[Entry], rank: int) -> str:
+    what, here, there = _first_difference(own, master_entries)
     return (
-        f"the models of the ranks differ: {what} is {shown[0]} on rank {rank} and {shown[1]} on rank 0. All ranks train one "
+        f"the models of the ranks differ: {what} is {here} on rank {rank} and {there} on rank 0. All ranks train one "
         "model: draw random choices alike (keras.utils.set_random_seed; tnt.tuner makes a tuner that does), or take rank 0's "
         "by tnt.broadcast_object"
     )

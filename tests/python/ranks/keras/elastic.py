@@ -2,11 +2,12 @@
 
 PLAN: ``NUMBER:PHASE:COUNT`` with commas: the rank with which the launcher began as NUMBER kills itself when it comes to this
 phase so often, or stops itself if COUNT is negative. OPTION: ``batch_norm``, ``dropout``, ``files``, ``checkpoint``, ``more``,
-``behind``, ``wait`` for newcomers, or what is to be refused.
+``behind``, ``wait`` for newcomers to a job of four ranks, or of ``two``, or what is to be refused.
 """
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import os
@@ -31,16 +32,23 @@ from tarantella.keras.elastic.operations import Operations
 FOLDER, PLAN, OPTIONS = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 NUMBER = os.environ["TNT_INTERNAL_ELASTIC"]
 EPOCHS, BATCH = 8 if "wait" in OPTIONS else 3, 24
-RANKS = int(os.environ["TNT_SIZE"])  # at first
+RANKS = 2 if "two" in OPTIONS else 4  # at first, where newcomers are waited for
 
 seen: Counter[str] = Counter()
 trained: list[Any] = []
+
+
+def note_end() -> None:
+    """A newcomer to a job of two ends, so the others need not wait."""
+    if "two" in OPTIONS and int(NUMBER) >= RANKS:
+        (FOLDER / "gone").touch()
 
 
 def come_to(phase: str) -> None:
     seen[phase] += 1
     if f"{NUMBER}:{phase}:{seen[phase]}" in PLAN.split(","):
         time.sleep(0.5 if phase == "metric" else 0)
+        note_end()
         os.kill(os.getpid(), signal.SIGKILL)
     if f"{NUMBER}:{phase}:-{seen[phase]}" in PLAN.split(","):
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -66,6 +74,11 @@ def fall_behind(at: int) -> None:
         return original(self, fail if is_step and seen["operation"] == at else operation, again, undo, meeting)
 
     Operations._run = run  # type: ignore[method-assign]
+
+
+def is_odd(option: str) -> bool:
+    """Whether this is a newcomer that is not like the other ranks in this respect."""
+    return option in OPTIONS and int(NUMBER) >= RANKS
 
 
 def come_to_calls(kind: type, name: str, phase: str) -> None:
@@ -114,8 +127,9 @@ class Phases(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         come_to("batch_begin")
-        if "wait" in OPTIONS and seen["batch_begin"] > 1 and tnt.get_size() < RANKS:
-            time.sleep(0.2)  # so that newcomers need few epochs
+        is_incomplete = tnt.get_size() < RANKS and not (FOLDER / "gone").exists()
+        if "wait" in OPTIONS and seen["batch_begin"] > 1 and is_incomplete:
+            time.sleep(0.2 if seen["batch_begin"] < 30 else 1.0)  # newcomers have about a minute
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         come_to("batch_end")
@@ -145,6 +159,7 @@ def digest(model: Any) -> str:
 
 
 def main() -> None:
+    atexit.register(note_end)
     come_to_calls(Newcomer, "_ask", "ask")
     come_to_calls(Operations, "join", "join")
     come_to_calls(KeptState, "share", "share")
@@ -152,7 +167,7 @@ def main() -> None:
     numbers = np.random.default_rng(0)
     x = numbers.normal(size=(10 * BATCH - 5, 12)).astype(np.float32)
     y = (x.sum(1) > 0).astype(np.int32)
-    layers = [keras.Input((12,)), keras.layers.Dense(16, activation="relu")]
+    layers = [keras.Input((12,)), keras.layers.Dense(16, activation="tanh" if is_odd("model") else "relu")]
     layers += [keras.layers.BatchNormalization()] if "batch_norm" in OPTIONS else []
     layers += [keras.layers.Dropout(0.3)] if "dropout" in OPTIONS else []
     model = tnt.Model(keras.Sequential([*layers, Deadly(2, name="last")]))
@@ -169,7 +184,14 @@ def main() -> None:
         callbacks.append(keras.callbacks.CSVLogger(FOLDER / "log.csv"))
     if "checkpoint" in OPTIONS:
         callbacks.append(tnt.callbacks.Checkpoint(FOLDER / "checkpoints", every_steps=4))
-    data: Any = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(50, seed=3).batch(BATCH)
+    seed = 4 if is_odd("data") else 3
+    data: Any = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(50, seed=seed).batch(BATCH)
+    if is_odd("error"):
+        raise ValueError("a newcomer's")
+    if "collective" in OPTIONS:
+        tnt.broadcast(1.0)
+    if "twice" in OPTIONS:
+        model.fit(data, epochs=1, verbose=0)
     own = {"tnt_distribute_dataset": False} if "own_data" in OPTIONS else {}
     history = model.fit(data, epochs=EPOCHS, validation_data=(x[:60], y[:60]), validation_batch_size=20, verbose=2,
                         callbacks=callbacks, **own)  # fmt: skip

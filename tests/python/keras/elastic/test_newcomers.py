@@ -1,0 +1,98 @@
+"""`tarantella --elastic --replacements`: ranks start in the places of lost ones, and join the others in `fit`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.launch import RANKS, Result, run_ranks
+
+SCRIPT = RANKS / "keras/elastic.py"
+SHARDS = 4
+
+
+def train(ranks: int, folder: Path, plan: str, *options: str, most: int, flags: Any = ()) -> Result:
+    launcher_options = ["--elastic", "--replacements", most, *flags]
+    return run_ranks(ranks, SCRIPT, folder, plan, *options, "wait", launcher_options=launcher_options, timeout=240)
+
+
+def found_in(folder: Path) -> dict[int, dict[str, Any]]:
+    """What ranks have found that were left in the end, by the numbers with which they started."""
+    return {int(file.stem): json.loads(file.read_text()) for file in sorted(folder.glob("[0-9].json"))}
+
+
+def started(result: Result) -> int:
+    return result.stderr.count("starts in place of one that was lost")
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    train(SHARDS, folder, "", "batch_norm", "dropout", most=0, flags=["--reproducible", SHARDS]).good()
+    return found_in(folder)[0]
+
+
+PLANS = {
+    "all ranks of the beginning, one after another": ("1:batch_end:2,2:batch_end:2,3:batch_end:2,0:batch_end:60", {4, 5, 6}),
+    "rank 0, and newcomers on their way and where they join": ("0:batch_end:4,4:ask:2,5:share:1", {1, 2, 3, 6}),
+    "the master, while one joins": ("2:batch_end:4,0:share:2", {1, 3, 4, 5}),
+}
+
+
+@pytest.mark.parametrize(("plan", "left"), PLANS.values(), ids=PLANS.keys())
+def test_the_bits_are_those_of_the_undisturbed_training(undisturbed, tmp_path: Path, plan: str, left: set[int]):
+    flags = ["--reproducible", SHARDS]
+    result = train(SHARDS, tmp_path, plan, "batch_norm", "dropout", most=3, flags=flags).good()
+    found = found_in(tmp_path)
+    assert found.keys() == left, result.said
+    for place, one in enumerate(found.values()):
+        assert (one["rank"], one["ranks"]) == (place, len(left))
+        assert one["digest"] == undisturbed["digest"], result.said
+        assert one["history"] == undisturbed["history"]
+
+
+def test_without_shards_a_newcomer_becomes_the_master_and_goes_on_with_files(tmp_path: Path):
+    losses = []
+    for plan, left in (("", {0, 1}), ("0:batch_end:4,1:batch_end:60", {2})):
+        folder = tmp_path / f"{len(losses)}"
+        folder.mkdir()
+        result = train(2, folder, plan, "files", "checkpoint", "two", most=1).good()
+        assert found_in(folder).keys() == left, result.said
+        losses.append([one["history"] for one in found_in(folder).values()])
+        lines = (folder / "log.csv").read_text().splitlines()
+        assert [line.partition(",")[0] for line in lines] == ["epoch", *map(str, range(8))], lines
+        assert sorted(folder.glob("checkpoints/*"))[-1].name.endswith("step000000080.npz"), [*folder.glob("checkpoints/*")]
+    for disturbed in losses[1]:
+        for name, values in losses[0][0].items():
+            np.testing.assert_allclose(disturbed[name], values, rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    {
+        "model": "the one that was lost: activation of Dense 'dense' is tanh here, and relu on the others",
+        "data": "its data is not the others', or in another order: give a seed",
+        "collective": "tnt.broadcast: this rank starts in the place of one that was lost",
+        "twice": "the others are in call 2 of fit",
+        "error": "ValueError: a newcomer's",
+    }.items(),
+)
+def test_a_newcomer_that_cannot_take_part_ends_alone(tmp_path: Path, option: str, reason: str):
+    begin = "1:batch_end:14" if option == "twice" else "1:batch_end:4"
+    result = train(2, tmp_path, begin, option, "two", most=3).good()
+    assert found_in(tmp_path).keys() == {0}, result.said
+    said = next(line for line in result.stderr.splitlines() if "tarantella: rank 2 (pid " in line and "exited" in line)
+    assert "exited with code 1: " in said, result.said
+    assert reason in said, result.said
+    assert said.endswith("; 1 rank goes on (--elastic)")
+    assert started(result) == 1
+
+
+def test_no_more_start_than_were_asked_for(tmp_path: Path):
+    result = train(2, tmp_path, "1:batch_end:2,2:ask:1", "two", most=1).good()
+    assert started(result) == 1
+    assert found_in(tmp_path).keys() == {0}, result.said
