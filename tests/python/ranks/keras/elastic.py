@@ -2,7 +2,7 @@
 
 PLAN: ``NUMBER:PHASE:COUNT`` with commas: the rank with which the launcher began as NUMBER kills itself when it comes to this
 phase so often, or stops itself if COUNT is negative. OPTION: ``batch_norm``, ``dropout``, ``files``, ``checkpoint``, ``more``,
-``behind``, ``wait`` for newcomers to a job of four ranks, or of ``two``, or what is to be refused.
+``behind``, ``wait`` for newcomers to a job of four ranks, or of ``two``, ``epochs=N``, or what is to be refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tarantella.keras.elastic.operations import Operations
 
 FOLDER, PLAN, OPTIONS = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 NUMBER = os.environ["TNT_INTERNAL_ELASTIC"]
-EPOCHS, BATCH = 8 if "wait" in OPTIONS else 3, 24
+EPOCHS, BATCH = next((int(one[7:]) for one in OPTIONS if one.startswith("epochs=")), 8 if "wait" in OPTIONS else 3), 24
 RANKS = 2 if "two" in OPTIONS else 4  # at first, where newcomers are waited for
 
 seen: Counter[str] = Counter()
@@ -133,6 +133,8 @@ class Phases(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         come_to("batch_end")
+        if seen["batch_end"] == 1:
+            (FOLDER / "begun").touch()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         come_to("epoch_begin")
