@@ -121,15 +121,15 @@ class Door:
 
     def is_knocked_at(self, position: Position) -> bool:
         """Whether a newcomer is to be let in before this step. Others are told the position. Takes a microsecond."""
-        if self._connection is None:
-            self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            _say(self._connection, Message.LISTEN)
         try:
+            if self._connection is None:
+                self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                _say(self._connection, Message.LISTEN)
             asked = self._connection.recv(_BYTES, socket.MSG_DONTWAIT).decode().split()
-        except BlockingIOError:
+            if Message.WHERE in asked:
+                self._connection.sendall(f"{os.environ[variables.ELASTIC]} {Message.WHERE} {position}\n".encode())
+        except OSError:  # nobody has asked; or the launcher has gone, and this rank is about to
             return False
-        if Message.WHERE in asked:
-            self._connection.sendall(f"{os.environ[variables.ELASTIC]} {Message.WHERE} {position}\n".encode())
         return Message.READY in asked
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tests/python/ranks/keras/elastic.py"
-JOB_SECONDS = 600
+JOB_SECONDS = 300
 WAYS = {"killed": signal.SIGKILL, "terminated": signal.SIGTERM, "stopped": signal.SIGSTOP}
 
 
@@ -35,7 +35,7 @@ class Job:
 
     def __init__(self, folder: Path, ranks: int, epochs: int) -> None:
         words: list[object] = ["-n", ranks, "--reproducible", 8, "--elastic", "--replacements", 1000, "--"]
-        words += [SCRIPT, folder, "", "batch_norm", "dropout", "wait", f"epochs={epochs}"]
+        words += [SCRIPT, folder, "", "batch_norm", "dropout", "slow", f"epochs={epochs}"]
         path = os.pathsep.join(str(ROOT / part) for part in ("tests/python/ranks", "tests/python"))
         env = {**os.environ, "PYTHONPATH": path, "TNT_TIMEOUT": "20"}  # seconds after which a stopped rank is lost
         command = [sys.executable, "-m", "tarantella", *map(str, words)]
@@ -105,7 +105,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--epochs", type=int, default=20)
     given = parser.parse_args()
     chance, begin, wrong, rounds = random.Random(given.seed), time.monotonic(), 0, 0
     with tempfile.TemporaryDirectory() as name:

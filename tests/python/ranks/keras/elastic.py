@@ -2,7 +2,7 @@
 
 PLAN: ``NUMBER:PHASE:COUNT`` with commas: the rank with which the launcher began as NUMBER kills itself when it comes to this
 phase so often, or stops itself if COUNT is negative. OPTION: ``batch_norm``, ``dropout``, ``files``, ``checkpoint``, ``more``,
-``behind``, ``wait`` for newcomers to a job of four ranks, or of ``two``, ``epochs=N``, or what is to be refused.
+``behind``, ``wait`` for newcomers to a job of four ranks, or of ``two``, ``epochs=N``, ``slow``, or what is to be refused.
 """
 
 from __future__ import annotations
@@ -127,6 +127,8 @@ class Phases(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         come_to("batch_begin")
+        if "slow" in OPTIONS:
+            time.sleep(0.1)
         is_incomplete = tnt.get_size() < RANKS and not (FOLDER / "gone").exists()
         if "wait" in OPTIONS and seen["batch_begin"] > 1 and is_incomplete:
             time.sleep(0.2 if seen["batch_begin"] < 30 else 1.0)  # newcomers have about a minute
