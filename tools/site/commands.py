@@ -11,8 +11,11 @@ COMMANDS = (
     ("tarantella", "Starts ranks: [Start ranks](../starting.md), [Several nodes](../clusters.md)."),
     ("tarantella doctor", "Checks a machine: [Check a machine](../starting.md#check-a-machine)."),
     ("tarantella status", "Looks into a job: [a look into a running job](../reliability.md#a-look-into-a-running-job)."),
-    ("tarantella explain", "Reads what a failed job has recorded: [When something fails](../reliability.md)."),
-    ("tarantella verify", "Proves that a training has the same bits: [The same bits](../reproducible.md)."),
+    ("tarantella explain", "Explains from its records why a job failed: [Failures](../reliability.md)."),
+    (
+        "tarantella verify",
+        "Proves that a training is bitwise reproducible: [Bitwise reproducible training](../reproducible.md).",
+    ),
     ("tarantella simulate", "Predicts how a training scales: [Scaling](../scaling.md)."),
     ("tnt-bench", "Measures collectives: [Collectives](../benchmark.md)."),
     ("tnt-bench tune", "Measures which algorithm is fastest for which size."),
@@ -35,5 +38,5 @@ def page() -> str:
             env=environment,
             check=True,
         )
-        parts.append(f"\n## {command}\n\n{text}\n\n```text\n{done.stdout.strip()}\n```\n")
+        parts.append(f"\n## {command}\n\n{text}\n\n```{{ .text .columns }}\n{done.stdout.strip()}\n```\n")
     return "".join(parts)

@@ -31,15 +31,17 @@ def doctor(argv: Sequence[str]) -> int:
     parser = Parser(
         prog="tarantella doctor",
         usage="tarantella doctor [--hostfile FILE | --hosts LIST] [--mpirun COMMAND] [--json]",
-        description="Tells what is on this machine (versions, MPI, GPUs, cores, memory, limits, settings), starts two ranks "
-        "that compute a sum over shared memory and over MPI, and says what to do about each problem. With hosts: asks each "
-        "of them, and names those that differ. Exit code 1: training would fail.",
+        description="Lists what this machine has (versions, MPI, GPUs, cores, memory, limits, settings). Starts two ranks that "
+        "compute a sum over shared memory and over MPI. Gives a remedy for each problem. With hosts: checks each of them, and "
+        "names those that differ. Exit code 1: training would fail.",
         allow_abbrev=False,
     )
-    parser.add_argument("--hostfile", metavar="FILE", help="as for a job: asks the hosts that FILE names, by mpirun")
-    parser.add_argument("--hosts", metavar="LIST", help="the same with a list: a,b")
-    parser.add_argument("--mpirun", metavar="COMMAND", default="mpirun", help="what starts programs on hosts (default: mpirun)")
-    parser.add_argument("--json", action="store_true", help="print what was found as JSON, one line for each host")
+    parser.add_argument("--hostfile", metavar="FILE", help="check the hosts that FILE names, with mpirun, as for a job")
+    parser.add_argument("--hosts", metavar="LIST", help="the same as --hostfile, as a list: a,b")
+    parser.add_argument(
+        "--mpirun", metavar="COMMAND", default="mpirun", help="command that starts programs on hosts (default: mpirun)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the findings as JSON, one line for each host")
     given = parser.parse_args(list(argv))
     if given.hostfile is not None and given.hosts is not None:
         raise UsageError("--hostfile and --hosts: give one of them")

@@ -22,13 +22,13 @@ def explain(argv: Sequence[str]) -> int:
     parser = Parser(
         prog="tarantella explain",
         usage="tarantella explain FOLDER [--calls N] [--json]",
-        description="Tells in words which rank fell out of step, and where, from the flight records that "
-        "`tarantella --flight-recorder FOLDER` writes when a job fails. Exit code 1: there are none.",
+        description="Explains which rank fell out of step, and where. Reads the flight records that `tarantella "
+        "--flight-recorder FOLDER` writes when a job fails. Exit code 1: there are none.",
         allow_abbrev=False,
     )
     parser.add_argument("folder", metavar="FOLDER", type=Path)
-    parser.add_argument("--calls", metavar="N", type=int, default=0, help="show the last N calls of each rank, too")
-    parser.add_argument("--json", action="store_true", help="print all that is recorded as JSON")
+    parser.add_argument("--calls", metavar="N", type=int, default=0, help="also show the last N calls of each rank")
+    parser.add_argument("--json", action="store_true", help="print everything that was recorded as JSON")
     given = parser.parse_args(list(argv))
     if given.calls < 0:
         raise UsageError(f"--calls: must not be negative, not {given.calls}")

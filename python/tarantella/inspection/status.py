@@ -18,12 +18,12 @@ def status(argv: Sequence[str]) -> int:
     parser = Parser(
         prog="tarantella status",
         usage="tarantella status [JOB] [--json]",
-        description="Tells what each rank of a running job on this host does: its step, the call that it is in, for whom it "
-        "waits and since when. Without JOB: of the job that runs, or a list of the jobs. Exit code 1: there is none.",
+        description="Shows what each rank of a job running on this host is doing: its step, its current call, which rank it "
+        "waits for, and since when. Without JOB: shows the only job, or lists all. Exit code 1: there is none.",
         allow_abbrev=False,
     )
-    parser.add_argument("job", metavar="JOB", nargs="?", type=int, help="the process id of the job's `tarantella`")
-    parser.add_argument("--json", action="store_true", help="print all that is known as JSON")
+    parser.add_argument("job", metavar="JOB", nargs="?", type=int, help="process id of the job's launcher, `tarantella`")
+    parser.add_argument("--json", action="store_true", help="print everything that is known as JSON")
     given = parser.parse_args(list(argv))
     answers = ask_all()
     found = [job for job in answers.jobs if given.job in (None, job["pid"])]

@@ -1,4 +1,4 @@
-"""``tarantella simulate``: how a training would scale on a machine, before anybody queues for it."""
+"""``tarantella simulate``: predicts how a training would scale on a machine, before anybody queues for it."""
 
 import argparse
 import json
@@ -76,15 +76,17 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         type=Path,
         required=True,
         metavar="FILE",
-        help="of a run on two ranks, data parallel or a pipeline: `tarantella -n 2 --timeline FILE`",
+        help="timeline of a run on two ranks, data parallel or a pipeline: `tarantella -n 2 --timeline FILE`",
     )
     add("--platform", required=True, metavar="FILE", help="a platform file of SimGrid, or the name of a shipped one")
     add("--ranks", type=_ranks, required=True, metavar="LIST", help="numbers of ranks: 1,2,4,8")
-    add("--model", choices=("auto", "analytic", "simulated"), default="auto", help="where the times of communication come from")
-    add("--schedule", choices=NAMES, help="of a pipeline (default: 1f1b, or interleaved with several stages on a rank)")
-    add("--micro-batches", type=_number, metavar="N", help="of a pipeline's step (default: as many as in the timeline)")
-    add("--stages-per-rank", type=_number, metavar="N", help="of a pipeline (default: 1)")
-    add("--simulator", type=Path, metavar="PROGRAM", help="tnt-simulated of another build")
+    add("--model", choices=("auto", "analytic", "simulated"), default="auto", help="source of the communication times")
+    add(
+        "--schedule", choices=NAMES, help="schedule of a pipeline (default: 1f1b, or interleaved with several stages on a rank)"
+    )
+    add("--micro-batches", type=_number, metavar="N", help="micro-batches in a pipeline's step (default: as in the timeline)")
+    add("--stages-per-rank", type=_number, metavar="N", help="stages of a pipeline on each rank (default: 1)")
+    add("--simulator", type=Path, metavar="PROGRAM", help="use tnt-simulated of another build")
     add("--plot", type=Path, metavar="FILE", help="draw speed-up over ranks: PNG, SVG or PDF")
     add("--json", action="store_true", help="print JSON")
     return parser.parse_args(argv)

@@ -53,8 +53,8 @@ def parse_verify(argv: Sequence[str]) -> VerifyOptions:
     parser = Parser(
         prog="tarantella verify",
         usage="tarantella verify [--ranks 1,2,4,8] [options] [options of tarantella] -- SCRIPT [args...]",
-        description="Runs SCRIPT at several numbers of ranks, one after another, and tells whether weights, optimizer state, "
-        "losses and metrics of its tnt.Model are equal to the bit after every epoch. Exit code 0: equal; 1: different; "
+        description="Runs SCRIPT at several numbers of ranks, one after another, and reports whether weights, optimizer state, "
+        "losses and metrics of its tnt.Model are bitwise equal after every epoch. Exit code 0: equal; 1: different; "
         "2: a run has failed.",
         allow_abbrev=False,
     )
@@ -64,17 +64,21 @@ def parse_verify(argv: Sequence[str]) -> VerifyOptions:
         metavar="LIST",
         type=_numbers,
         default=(1, 2, 4, 8),
-        help="the numbers of ranks, also the same one twice (default: 1,2,4,8); all must equal the first",
+        help="numbers of ranks; one may occur twice (default: 1,2,4,8); all runs must equal the first",
     )
     add(
         "--reproducible",
         metavar="V",
         type=setting("TNT_REPRODUCIBLE"),
-        help=f"into how many shards batches are cut (default: {SHARDS}, or the largest number of ranks if that is larger)",
+        help=f"number of shards into which batches are cut (default: {SHARDS}, or the largest number of ranks if larger)",
     )
     add("--json", action="store_true", help="report in JSON on standard output; what the script prints goes to standard error")
-    add("--own-folders", action="store_true", help="run the script in an empty folder for each run, which is removed then")
-    add("--keep", metavar="FOLDER", type=Path, help="keep the fingerprints of the runs there")
+    add(
+        "--own-folders",
+        action="store_true",
+        help="run the script in an empty folder each time, and remove the folder afterwards",
+    )
+    add("--keep", metavar="FOLDER", type=Path, help="keep the fingerprints of the runs in FOLDER")
     given, words = parser.parse_known_args(before)
     for word in words:
         if word in ("-n", "--devices-per-node", "--n-per-node", "--npernode"):

@@ -73,8 +73,8 @@ def _add_placement(parser: argparse.ArgumentParser) -> None:
         dest="ranks",
         metavar="N",
         type=rank_count,
-        help=f"number of ranks to start, {MAX_RANKS} on a machine and {MAX_JOB_RANKS} in all (also -np); without, one for each "
-        "GPU of this node, or one",
+        help=f"number of ranks to start, {MAX_RANKS} on a machine and {MAX_JOB_RANKS} in all (also -np); default: one for "
+        "each GPU of this node, or one",
     )
     add(
         "--devices-per-node",
@@ -83,19 +83,19 @@ def _add_placement(parser: argparse.ArgumentParser) -> None:
         dest="per_node",
         metavar="N",
         type=rank_count_of_machine,
-        help="number of ranks on each host, in place of -n and of what the hostfile says (also --nproc-per-node)",
+        help="number of ranks on each host, instead of -n and of the slots in the hostfile (also --nproc-per-node)",
     )
     add(
         "--hostfile",
         metavar="FILE",
         help="start the ranks on the hosts that FILE names, one per line as `name`, `name slots=2` or `name:2`, by mpirun",
     )
-    add("--hosts", metavar="LIST", help="the same with a list: a:2,b:2")
+    add("--hosts", metavar="LIST", help="the same as --hostfile, as a list: a:2,b:2")
     add(
         "--mpirun",
         metavar="COMMAND",
         type=_mpirun,
-        help="what starts ranks on hosts: Open MPI's or MPICH's mpirun, with options of its own (default: mpirun)",
+        help="command that starts ranks on hosts: mpirun of Open MPI or MPICH, optionally with arguments (default: mpirun)",
     )
     add("--no-gpu", "--no-gpus", action="store_true", help="hide all GPUs from the ranks")
     add(
@@ -113,7 +113,7 @@ def _add_placement(parser: argparse.ArgumentParser) -> None:
         "--pin-memory-to-socket",
         dest="pin_memory",
         action="store_true",
-        help="the same, and let it use no memory but the socket's",
+        help="the same, and allow it only the memory of that socket",
     )
 
 
@@ -128,26 +128,26 @@ def _add_process(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         type=_assignment,
-        help="set variables in the environment of every rank; wins over the other options",
+        help="set variables in the environment of every rank; overrides the other options",
     )
     add(
         "--output-on-all-devices",
         action="store_true",
-        help="show the output of every rank, each line with its rank, instead of rank 0's alone",
+        help="show the output of every rank, not only rank 0's; each line begins with its rank",
     )
     add("--no-prefix", action="store_true", help="the same without [rank N] before the lines")
     add("--log-level", metavar="LEVEL", type=setting("TNT_LOG_LEVEL"), help="DEBUG, INFO, WARNING or ERROR")
-    add("--log-on-all-devices", action="store_true", help="log on every rank, instead of rank 0 alone")
+    add("--log-on-all-devices", action="store_true", help="log on every rank, not only on rank 0")
     add(
         "--preload",
         metavar="MODULES",
         type=_modules,
         default=(),
-        help="import these once, such as tensorflow,keras,tarantella.keras, and make the ranks forks of the process that did: "
-        "they start sooner and share its memory; the modules must start no threads or devices (default: TensorFlow, where a "
-        "script on this machine imports it first, and there is no GPU)",
+        help="import these once, such as tensorflow,keras,tarantella.keras, and fork the ranks from that process: "
+        "they start sooner and share its memory; the modules must start no threads or devices (default: TensorFlow, if the "
+        "job runs on this machine, the script imports TensorFlow first, and there is no GPU)",
     )
-    add("--no-preload", action="store_true", help="each rank is a program that imports everything itself")
+    add("--no-preload", action="store_true", help="start each rank as a process that imports everything itself")
     add(
         "--python-interpreter",
         metavar="COMMAND",
@@ -169,21 +169,21 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     add(
         "--autotune",
         action="store_true",
-        help="choose the size of a bucket by trying some in the first steps of training, and keep it for the next run",
+        help="try several bucket sizes in the first steps of training, and keep the best one for the next run",
     )
     add(
         "--gradient-dtype",
         metavar="DTYPE",
         type=setting("TNT_GRADIENT_DTYPE"),
-        help="in which gradients are sent: bfloat16, float16, or none (as they are)",
+        help="type in which gradients are sent: bfloat16, float16, or none (as they are)",
     )
     add(
         "--reproducible",
         metavar="V",
         type=setting("TNT_REPRODUCIBLE"),
-        help="the same bits on any number of ranks that divides V: batches are cut into V shards (a power of two, such as 8)",
+        help="give bitwise equal results on any number of ranks that divides V: cut batches into V shards (a power of two)",
     )
-    add("--timeout", metavar="SECONDS", type=setting("TNT_TIMEOUT"), help="the longest that a rank waits for another one")
+    add("--timeout", metavar="SECONDS", type=setting("TNT_TIMEOUT"), help="longest time that a rank waits for another rank")
     add(
         "--horovod",
         action="store_true",
@@ -199,19 +199,19 @@ def _add_failures(parser: argparse.ArgumentParser) -> None:
         "--max-restarts",
         metavar="K",
         type=_restarts,
-        help="after a failure, start all ranks again, K times at most; the script goes on from its last checkpoint",
+        help="after a failure, restart all ranks, at most K times; the script resumes from its last checkpoint",
     )
     add(
         "--min-ranks",
         metavar="M",
         type=rank_count,
-        help="with --max-restarts: go on without killed ranks, or without hosts that are gone, while M ranks are left; with "
+        help="with --max-restarts: continue without killed ranks or lost hosts while at least M ranks are left; with "
         "--elastic: the same without a restart (default: 1)",
     )
     add(
         "--elastic",
         action="store_true",
-        help="if ranks are lost while fit runs, the others go on with the very step, in the same processes (on this machine)",
+        help="if ranks are lost while fit runs, the others continue with the same step, in the same processes (on one machine)",
     )
     add(
         "--replacements",
@@ -223,7 +223,7 @@ def _add_failures(parser: argparse.ArgumentParser) -> None:
     add(
         "--keep-going",
         action="store_true",
-        help="if a rank fails, do not end the others: for programs in C that go on without it (TNT_ERRORS_RETURN)",
+        help="if a rank fails, do not end the others: for C programs that continue without it (TNT_ERRORS_RETURN)",
     )
     add(
         "--grace",
@@ -242,9 +242,9 @@ def _add_failures(parser: argparse.ArgumentParser) -> None:
     add(
         "--cleanup",
         action="store_true",
-        help="start nothing: end your processes that are left over from jobs whose launcher has gone, on all hosts given",
+        help="start nothing; on all given hosts, end your processes that are left over from jobs whose launcher is gone",
     )
-    add("--force", action="store_true", help="with --cleanup: by SIGKILL")
+    add("--force", action="store_true", help="with --cleanup: use SIGKILL")
 
 
 def setting(name: str) -> Callable[[str], str]:

@@ -87,20 +87,20 @@ class _Ignore(argparse.Action):
 def _parser() -> argparse.ArgumentParser:
     parser = Parser(
         prog="tarantella horovodrun",
-        description="Starts a script for Horovod: `import horovod` in it imports tarantella.horovod.",
+        description="Starts a script for Horovod. In it, `import horovod` imports tarantella.horovod.",
         allow_abbrev=False,
     )
     parser.set_defaults(ignored=[])
     add = parser.add_argument
     add("-np", "--num-proc", dest="ranks", metavar="N", help="number of ranks")
-    add("-H", "--hosts", metavar="LIST", help="where they run: a:2,b:2")
-    add("-hostfile", "--hostfile", metavar="FILE", help="the same in a file")
+    add("-H", "--hosts", metavar="LIST", help="hosts and their numbers of ranks: a:2,b:2")
+    add("-hostfile", "--hostfile", metavar="FILE", help="file with the same information")
     add("--slots-per-host", metavar="N", help="ranks on each host")
     add("--timeline-filename", dest="timeline", metavar="FILE", help="write a timeline of the run to FILE")
     add("--fusion-threshold-mb", dest="fusion", metavar="MB", type=int, help="size of a bucket of gradients")
-    add("--log-level", metavar="LEVEL", help="the lowest level that is logged")
-    add("--min-np", "--min-num-proc", dest="min_ranks", metavar="N", help="go on with so many ranks if some are lost")
-    add("--reset-limit", dest="reset_limit", metavar="K", help="start again at most K times after a failure")
+    add("--log-level", metavar="LEVEL", help="lowest level to log")
+    add("--min-np", "--min-num-proc", dest="min_ranks", metavar="N", help="continue with at least N ranks if some are lost")
+    add("--reset-limit", dest="reset_limit", metavar="K", help="restart at most K times after a failure")
     add("-x", "--env", dest="environment", metavar="KEY=VALUE", action="append", default=[], help="a variable for the ranks")
     for name in _IGNORED_VALUES:
         add(name, dest="nothing", action=_Ignore, help=argparse.SUPPRESS)
