@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "memory.hpp"
+#include "order.hpp"
 #include "stream.hpp"
 #include "tensorflow/c/experimental/stream_executor/stream_executor.h"
 
@@ -22,6 +23,7 @@ void take_time() {
 }
 
 void copy_to_host(void* target, const void* source, std::uint64_t bytes) {
+  fake_device::copy_to_host_begins(bytes);
   take_time();
   std::memcpy(target, bytes_of(source), bytes);
   ++copies_to_host;

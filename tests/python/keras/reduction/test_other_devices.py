@@ -58,5 +58,10 @@ def test_training_is_that_of_one_cpu(found: Findings) -> None:
     assert not [message for message in said if "jit_compile" in message], said
 
 
+def test_copies_to_the_host_begin_while_backward_runs(found: Findings) -> None:
+    """The device holds the last kernel of backward until the first gradient's copy begins: three steps, each in that order."""
+    assert found["copies_begin_in_backward"] == [[3, 0]] * 2
+
+
 def test_sums_under_hard_placement(found: Findings) -> None:
     assert found["reduced_under_hard_placement"] == [[[6.0, 6.0]] * 2] * 2

@@ -44,6 +44,18 @@ def trained() -> dict[str, Any]:
 
 
 @check
+def copies_begin_in_backward() -> list[int]:
+    """How often the first layer's gradient has seen a copy of the last layer's begin, in a step, and how often not."""
+    keras.utils.set_random_seed(1)
+    layers = [keras.layers.Dense(units, "relu") for units in (6, 10, 14, 18, 22)]
+    model = tnt.Model(keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(1)]))
+    model.compile(keras.optimizers.SGD(0.01), "mse", jit_compile=False)
+    PLUG_IN.fake_device_hold(ctypes.c_uint64(6 * 4), ctypes.c_uint64(22 * 4))
+    model.fit(np.ones((24, 4), "f4"), np.ones((24, 1), "f4"), batch_size=8, shuffle=False, verbose=0)
+    return [PLUG_IN.fake_device_held(1), PLUG_IN.fake_device_held(0)]
+
+
+@check
 def reduced_under_hard_placement() -> list[list[float]]:
     """Tensors of the device, in a graph and eagerly, where TensorFlow places nothing by its own choice."""
     ones, numbers = tf.ones([2, 2]), tf.fill([2, 1], tnt.get_rank() + 1.0)
