@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import tarantella as tnt
-from checks import check, log_messages, run
+from checks import check, log_messages, raised, run
 
 PLUG_IN = ctypes.CDLL(os.environ["FAKE_DEVICE"])
 messages = log_messages()
@@ -41,6 +41,17 @@ def trained() -> dict[str, Any]:
     with tf.device("/device:CPU:0"):
         serial = losses(lambda model: tnt.Model(model, tnt.ParallelStrategy.NONE))
     return {"found": found, "serial": serial, "copies": copies, "messages": list(messages)}
+
+
+@check
+def trained_if_asked() -> list[Any]:
+    """With more ranks than devices: what is said, and the losses where ranks are to share."""
+    said = raised(losses, tnt.Model) if tnt.get_size() > len(tf.config.list_physical_devices("TNTFAKE")) else []
+    os.environ["TNT_GPUS_PER_NODE"] = "1"
+    try:
+        return [said, losses(tnt.Model)]
+    finally:
+        del os.environ["TNT_GPUS_PER_NODE"]
 
 
 @check
