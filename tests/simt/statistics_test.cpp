@@ -20,8 +20,8 @@ using namespace tnt::testing;  // NOLINT(*-using-namespace): this is a test
 // With warps of 32 and of 64 threads: the sums must be the same.
 class StatisticsInWarps : public ::testing::TestWithParam<unsigned> {
  protected:
-  StatisticsInWarps() { simt::set_warp_size(GetParam()); }
-  ~StatisticsInWarps() override { simt::set_warp_size(32); }
+  void SetUp() override { simt::set_warp_size(GetParam()); }
+  void TearDown() override { simt::set_warp_size(32); }
 };
 
 Statistics packed_statistics(BucketCase& test, std::uint32_t max_ctas = 0) {
