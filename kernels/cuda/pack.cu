@@ -46,7 +46,8 @@ template <typename Move>
 void pack_lean(const BucketLaunch& launch, std::uint32_t bytes, Stream stream) {
   if (is_limited(launch)) return launch_ring<Move, Direction::pack>(launch, bytes, stream);
   with_capacity_that_fits(launch, Direction::pack, [&](const auto& arguments) {
-    TNT_LAUNCH(arguments.n_tiles, stream, (lean_pack_kernel<Move, arguments.capacity>), arguments, bytes);
+    TNT_LAUNCH(arguments.n_tiles, stream, (lean_pack_kernel<Move, std::decay_t<decltype(arguments)>::capacity>), arguments,
+               bytes);
   });
 }
 

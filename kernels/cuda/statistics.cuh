@@ -80,6 +80,7 @@ class StatisticsAccumulator {
     if (!enabled_) return;
     __shared__ double sums[threads / warp_size];
     __shared__ std::uint64_t counts[threads / warp_size];
+    // Where 64 threads exchange values at once, as on AMD's GPUs, the first of each 32 get the same sums: they read no others.
     for (unsigned step = warp_size / 2; step > 0; step /= 2) {
       sum_ += __shfl_down_sync(whole_warp, sum_, step);
       non_finite_ += __shfl_down_sync(whole_warp, non_finite_, step);

@@ -43,7 +43,8 @@ template <typename Move>
 void unpack_lean(const BucketLaunch& launch, std::uint32_t bytes, Stream stream) {
   if (is_limited(launch)) return launch_ring<Move, Direction::unpack>(launch, bytes, stream);
   with_capacity_that_fits(launch, Direction::unpack, [&](const auto& arguments) {
-    TNT_LAUNCH(arguments.n_tiles, stream, (lean_unpack_kernel<Move, arguments.capacity>), arguments, bytes);
+    TNT_LAUNCH(arguments.n_tiles, stream, (lean_unpack_kernel<Move, std::decay_t<decltype(arguments)>::capacity>), arguments,
+               bytes);
   });
 }
 

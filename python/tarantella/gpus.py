@@ -2,6 +2,7 @@
 
 import logging
 import os
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -23,14 +24,18 @@ def choose(tf: ModuleType) -> None:
     Raises:
         InvalidArgumentError: there are fewer devices than TNT_GPUS_PER_NODE says, or TensorFlow has taken them already.
     """
-    types = dict.fromkeys(device.device_type for device in tf.config.list_physical_devices())
-    accelerators = [kind for kind in types if kind != "CPU" and not kind.startswith(SERVED_OTHERWISE)]
-    for kind in accelerators or ["GPU"]:
+    for kind in _accelerators(tf.config.list_physical_devices()) or ["GPU"]:
         _choose(tf, kind)
 
 
 SERVED_OTHERWISE = ("TPU", "XLA_")
 """How names of types begin whose devices a process cannot choose among."""
+
+SHOWING = {
+    "GPU": ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+    "XPU": ("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR"),
+}
+"""By type of device: the variables with which users and clusters show a process some of NVIDIA's and AMD's, and of Intel's."""
 
 
 def first_devices(devices: list[Any], wanted: int | None) -> list[Any]:
@@ -41,6 +46,38 @@ def first_devices(devices: list[Any], wanted: int | None) -> list[Any]:
 def device_of_rank(usable: list[Any], rank: int) -> list[Any]:
     """The one that a rank of the node sees; none if there are none."""
     return usable[rank % len(usable) :][:1] if usable else []
+
+
+def shortage(tf: ModuleType) -> str:
+    """What is wrong where this node has more ranks than devices and nobody asked for that, and what to do; else empty.
+
+    To be asked when gradients are first reduced: until then a script may hide all devices. Ranks share devices where
+    TNT_GPUS_PER_NODE says so, or where the script has chosen its own. One visible device may be this rank's alone, shown to it
+    by srun, or by a vendor's variable.
+    """
+    rank, ranks = environment.local_rank(), mpi.local_size()
+    if rank is None or settings.gpus_per_node() is not None:
+        return ""
+    devices = {kind: tf.config.list_physical_devices(kind) for kind in _accelerators(tf.config.get_visible_devices())}
+    chosen_here = {
+        kind: tf.config.get_visible_devices(kind) == device_of_rank(present, rank) for kind, present in devices.items()
+    }
+    counts = {kind: len(present) for kind, present in devices.items() if chosen_here[kind]}
+    most = max(counts.values(), default=ranks)
+    shown = [name for kind in counts for name in SHOWING.get(kind, ()) if os.environ.get(name)]
+    if most >= ranks or (most == 1 and (mpi.started_by_mpi() or shown)):
+        return ""
+    found = " and ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in counts.items())
+    return (
+        f"this node has {ranks} ranks and {found}: start at most {most} on it, let ranks share by "
+        f"TNT_GPUS_PER_NODE={min(counts.values())}, or train on CPUs (--no-gpu)"
+    )
+
+
+def _accelerators(devices: Iterable[Any]) -> list[str]:
+    """The types of these devices, each once, but of those that a process cannot choose among."""
+    types = dict.fromkeys(device.device_type for device in devices)
+    return [kind for kind in types if kind != "CPU" and not kind.startswith(SERVED_OTHERWISE)]
 
 
 def _choose(tf: ModuleType, kind: str) -> None:

@@ -1,10 +1,12 @@
 // The operations of a small perceptron on the fake device, for float32. TensorFlow runs others on the CPU.
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <vector>
 
 #include "memory.hpp"
+#include "order.hpp"
 #include "stream.hpp"
 #include "tensorflow/c/experimental/stream_executor/stream_executor.h"
 #include "tensorflow/c/kernels.h"
@@ -108,6 +110,7 @@ void bias_add_grad(void*, TF_OpKernelContext* context) {
   const std::int64_t rows = TF_Dim(gradient, 0), columns = TF_Dim(gradient, 1);
   float* const sums = call.output({columns});
   call.run([=, from = numbers_of(gradient)] {
+    fake_device::gradient_runs(static_cast<std::uint64_t>(columns) * sizeof(float));
     std::fill_n(sums, columns, 0.0F);
     for (std::int64_t at = 0; at < rows * columns; ++at) sums[at % columns] += from[at];
   });
@@ -118,6 +121,7 @@ void relu(void*, TF_OpKernelContext* context) {
   const TF_Tensor* const x = call.input(0);
   float* const y = call.output({TF_Dim(x, 0), TF_Dim(x, 1)});
   call.run([=, from = numbers_of(x), count = TF_TensorElementCount(x)] {
+    fake_device::forward_runs();
     for (std::int64_t at = 0; at < count; ++at) y[at] = std::max(from[at], 0.0F);
   });
 }

@@ -1,4 +1,5 @@
-// A device plug-in of TensorFlow for tests: two devices of the type TNTFAKE, whose memory is memory.hpp's and whose streams are
+// A device plug-in of TensorFlow for tests: two devices of the type TNTFAKE, or as
+// many as FAKE_DEVICES says, whose memory is memory.hpp's and whose streams are
 // threads. Each copy between host and device is counted and takes FAKE_DEVICE_COPY_US microseconds.
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <cstring>
 
 #include "memory.hpp"
+#include "order.hpp"
 #include "stream.hpp"
 #include "tensorflow/c/experimental/stream_executor/stream_executor.h"
 
@@ -22,6 +24,7 @@ void take_time() {
 }
 
 void copy_to_host(void* target, const void* source, std::uint64_t bytes) {
+  fake_device::copy_to_host_begins(bytes);
   take_time();
   std::memcpy(target, bytes_of(source), bytes);
   ++copies_to_host;
@@ -123,7 +126,10 @@ void fill_executor(SP_StreamExecutor& executor) {
 }
 
 void fill_platform(SP_PlatformFns& platform) {
-  platform.get_device_count = [](const SP_Platform*, int* count, TF_Status*) { *count = 2; };
+  platform.get_device_count = [](const SP_Platform*, int* count, TF_Status*) {
+    const char* const text = std::getenv("FAKE_DEVICES");
+    *count = text != nullptr ? std::atoi(text) : 2;
+  };
   platform.create_device = [](const SP_Platform*, SE_CreateDeviceParams* parameters, TF_Status*) {
     parameters->device->struct_size = SP_DEVICE_STRUCT_SIZE;
     parameters->device->ordinal = parameters->ordinal;

@@ -20,8 +20,6 @@
 namespace simt {
 namespace {
 
-constexpr unsigned warp_size = 32;
-
 enum class State { not_begun, running, ready, waits_for_block, waits_for_warp, ended };
 
 struct Thread {
@@ -80,6 +78,7 @@ class Block {
 thread_local std::unique_ptr<Block> current;
 thread_local Schedule schedule = Schedule::ascending;
 thread_local unsigned schedule_seed = 0;
+thread_local unsigned threads_of_warp = 32;
 
 void Block::run(const char* kernel, unsigned block, const std::function<void()>& body, std::span<const unsigned> order) {
   kernel_ = kernel;
@@ -89,7 +88,7 @@ void Block::run(const char* kernel, unsigned block, const std::function<void()>&
   begun_ = 0;
   threads_.assign(order.size(), {});
   ready_.clear();
-  at_warp_.assign((order.size() + warp_size - 1) / warp_size, 0);
+  at_warp_.assign((order.size() + warp_size() - 1) / warp_size(), 0);
   ranks_.resize(order.size());
   for (unsigned rank = 0; rank < order.size(); ++rank) ranks_[order[rank]] = rank;
   running_ = &host_;
@@ -156,7 +155,7 @@ void Block::wait(State state, std::source_location at) {
   thread.state = state;
   thread.at = at;
   thread.fiber = &own;
-  if (state == State::waits_for_warp) arrive_at_warp(self / warp_size);
+  if (state == State::waits_for_warp) arrive_at_warp(self / warp_size());
   Fiber& other = next();
   running_ = &other;
   if (&other != &own) other.switch_from(own);
@@ -175,8 +174,8 @@ std::uint64_t Block::exchange(std::uint64_t value, unsigned from, std::source_lo
 // A warp continues as soon as it is complete, so that the first threads run as far ahead of the others as barriers allow: a
 // missing barrier becomes visible.
 void Block::arrive_at_warp(unsigned warp) {
-  const auto begin = warp * warp_size;
-  const auto end = std::min(begin + warp_size, static_cast<unsigned>(threads_.size()));
+  const auto begin = warp * warp_size();
+  const auto end = std::min(begin + warp_size(), static_cast<unsigned>(threads_.size()));
   if (++at_warp_[warp] == end - begin && release_if_all(State::waits_for_warp, begin, end)) at_warp_[warp] = 0;
 }
 
@@ -206,8 +205,8 @@ void Block::report() {
   const auto index = [&](auto thread) { return thread - threads_.begin(); };
   const auto one = std::find_if(threads_.begin(), threads_.end(), waits);
   const bool of_warp = one->state == State::waits_for_warp;
-  const auto first = of_warp ? threads_.begin() + index(one) / warp_size * warp_size : threads_.begin();
-  const auto last = of_warp ? std::min(first + warp_size, threads_.end()) : threads_.end();
+  const auto first = of_warp ? threads_.begin() + index(one) / warp_size() * warp_size() : threads_.begin();
+  const auto last = of_warp ? std::min(first + warp_size(), threads_.end()) : threads_.end();
   const auto other = std::find_if(
       first, last, [&](const Thread& thread) { return thread.state != one->state || !same_place(thread.at, one->at); });
   throw Error(fmt::format("{}, block {}: thread {} waits at {} for threads that do not come: thread {} {}", kernel_, block_,
@@ -224,6 +223,10 @@ std::vector<unsigned> order_of(unsigned threads) {
 }
 
 }  // namespace
+
+void set_warp_size(unsigned threads) noexcept { threads_of_warp = threads; }
+
+unsigned warp_size() noexcept { return threads_of_warp; }
 
 Place& here() noexcept { return current->place; }
 

@@ -44,6 +44,10 @@ void run(const char* kernel, unsigned blocks, unsigned threads, const std::funct
 enum class Schedule { ascending, descending, shuffled };
 void set_schedule(Schedule schedule, unsigned seed = 0) noexcept;
 
+// How many threads exchange values at once: 32, as NVIDIA's, or 64, as many of AMD's. For this host thread, between runs.
+void set_warp_size(unsigned threads) noexcept;
+[[nodiscard]] unsigned warp_size() noexcept;
+
 // The running thread waits until all threads of its block have made the same call.
 void wait_for_block(std::source_location at);
 
@@ -65,12 +69,12 @@ void start_copy(void* to, const void* from, std::uint32_t bytes, std::uint64_t* 
 void wait_for_copy(std::uint64_t* barrier, std::uint32_t parity);
 
 template <typename T>
-[[nodiscard]] T shuffle_down(std::uint32_t mask, T value, unsigned delta, std::source_location at) {
+[[nodiscard]] T shuffle_down(std::uint32_t mask, T value, unsigned delta, unsigned width, std::source_location at) {
   static_assert(sizeof(T) <= sizeof(std::uint64_t));
   const unsigned self = here().thread_index.x;
   std::uint64_t bits = 0;
   __builtin_memcpy(&bits, &value, sizeof(T));
-  bits = exchange(mask, bits, self % 32 + delta < 32 ? self + delta : self, at);
+  bits = exchange(mask, bits, self % width + delta < width ? self + delta : self, at);
   __builtin_memcpy(&value, &bits, sizeof(T));
   return value;
 }
@@ -85,9 +89,9 @@ template <typename T>
 inline void __syncthreads(std::source_location at = std::source_location::current()) { simt::wait_for_block(at); }
 
 template <typename T>
-[[nodiscard]] T __shfl_down_sync(std::uint32_t mask, T value, unsigned delta,
+[[nodiscard]] T __shfl_down_sync(std::uint32_t mask, T value, unsigned delta, unsigned width = ::simt::warp_size(),
                                  std::source_location at = std::source_location::current()) {
-  return simt::shuffle_down(mask, value, delta, at);
+  return simt::shuffle_down(mask, value, delta, width, at);
 }
 
 [[nodiscard]] inline std::uint32_t __funnelshift_r(std::uint32_t low, std::uint32_t high, std::uint32_t shift) {

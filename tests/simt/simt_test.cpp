@@ -66,6 +66,22 @@ TEST(Simt, ShufflesWithinAWarp) {
   });
 }
 
+TEST(Simt, ShufflesWithinAWarpOf64) {
+  set_warp_size(64);
+  run("kernel", 1, block, [] {
+    const unsigned self = threadIdx.x;
+    for (const unsigned delta : {32U, 16U, 1U}) {
+      EXPECT_EQ(__shfl_down_sync(0xffffffff, self, delta), self + (self % 64 + delta < 64 ? delta : 0));
+      EXPECT_EQ(__shfl_down_sync(0xffffffff, self, delta, 32), self + (self % 32 + delta < 32 ? delta : 0));
+    }
+  });
+  const std::string ended = error_of([] {
+    if (threadIdx.x != 40) static_cast<void>(__shfl_down_sync(0xffffffff, 1.0, 1));
+  });
+  set_warp_size(32);
+  EXPECT_TRUE(contains(ended, "thread 0 waits") && contains(ended, "thread 40 has ended")) << ended;
+}
+
 // Threads that exit before a barrier, or wait at another one, would hang a GPU.
 TEST(Simt, ReportsABarrierThatNotAllReach) {
   const std::string ended = error_of([] {

@@ -17,6 +17,13 @@ namespace {
 
 using namespace tnt::testing;  // NOLINT(*-using-namespace): this is a test
 
+// With warps of 32 and of 64 threads: the sums must be the same.
+class StatisticsInWarps : public ::testing::TestWithParam<unsigned> {
+ protected:
+  void SetUp() override { simt::set_warp_size(GetParam()); }
+  void TearDown() override { simt::set_warp_size(32); }
+};
+
 Statistics packed_statistics(BucketCase& test, std::uint32_t max_ctas = 0) {
   BucketLaunch launch = test.launch(max_ctas);
   launch.statistics = test.statistics.data();
@@ -41,7 +48,7 @@ Statistics expected_statistics(const std::byte* values, tnt_dtype_t dtype, std::
   return result;
 }
 
-TEST(Statistics, OfAPackedBucketAreExactForWholeNumbers) {
+TEST_P(StatisticsInWarps, OfAPackedBucketAreExactForWholeNumbers) {
   for (const tnt_dtype_t wire : all_dtypes) {
     for (unsigned seed = 0; seed < 12; ++seed) {
       std::mt19937 random(seed);
@@ -61,7 +68,7 @@ TEST(Statistics, OfAPackedBucketAreExactForWholeNumbers) {
 }
 
 // Also a tensor that is not wanted, or that lies in the bucket, belongs to the norm.
-TEST(Statistics, OfUnpackedTensorsAreOfAll) {
+TEST_P(StatisticsInWarps, OfUnpackedTensorsAreOfAll) {
   int unwanted = 0;
   for (unsigned seed = 0; seed < 12; ++seed) {
     std::mt19937 random(seed);
@@ -84,7 +91,7 @@ TEST(Statistics, OfUnpackedTensorsAreOfAll) {
   EXPECT_GT(unwanted, 5);
 }
 
-TEST(Statistics, CountWhatIsNotFinite) {
+TEST_P(StatisticsInWarps, CountWhatIsNotFinite) {
   for (const tnt_dtype_t wire : float_dtypes) {
     for (unsigned seed = 0; seed < 12; ++seed) {
       std::mt19937 random(seed);
@@ -98,7 +105,7 @@ TEST(Statistics, CountWhatIsNotFinite) {
 }
 
 // Squares that float32 cannot hold, beside some that it can.
-TEST(Statistics, NeitherOverflowNorVanish) {
+TEST_P(StatisticsInWarps, NeitherOverflowNorVanish) {
   for (const float value : {3e30F, 2e-30F, 1e-42F}) {
     BucketCase test({.tensors = {{5003, TNT_FLOAT32}}, .tensors_lie = Misalignment::no});
     std::vector<float> values(5003, value);
@@ -133,7 +140,7 @@ std::vector<Statistics> partials_of(Misalignment lie, std::uint32_t max_ctas, Sc
   return test.statistics;
 }
 
-TEST(Statistics, HaveTheSameBitsWhateverTheLaunchAndTheAddresses) {
+TEST_P(StatisticsInWarps, HaveTheSameBitsWhateverTheLaunchAndTheAddresses) {
   const std::vector<Statistics> one = partials_of(Misalignment::no, 0, Schedule::ascending);
   const auto expect_same = [&](const std::vector<Statistics>& other) {
     ASSERT_EQ(other.size(), one.size());
@@ -144,9 +151,11 @@ TEST(Statistics, HaveTheSameBitsWhateverTheLaunchAndTheAddresses) {
   expect_same(partials_of(Misalignment::no, 1, Schedule::descending));  // the tiles of one block share its memory
   expect_same(partials_of(Misalignment::elements, 7, Schedule::shuffled));
   expect_same(partials_of(Misalignment::bytes, 0, Schedule::descending));
+  simt::set_warp_size(96 - GetParam());  // the other one
+  expect_same(partials_of(Misalignment::no, 1, Schedule::shuffled));
 }
 
-TEST(Statistics, GiveTheFactorThatClips) {
+TEST_P(StatisticsInWarps, GiveTheFactorThatClips) {
   const auto of = [](std::initializer_list<double> squares) {
     std::vector<Statistics> all;
     for (const double sum : squares) all.push_back({.sum_of_squares = sum, .non_finite = 0});
@@ -162,7 +171,7 @@ TEST(Statistics, GiveTheFactorThatClips) {
   EXPECT_EQ(factor(of({std::nan(""), 4.0}), 1.0), 1.0);
 }
 
-TEST(Statistics, SumAnyNumberOfPartials) {
+TEST_P(StatisticsInWarps, SumAnyNumberOfPartials) {
   for (const std::uint32_t n : {0U, 1U, 31U, 255U, 256U, 257U, 5000U}) {
     std::vector<Statistics> partials(n);
     Statistics expected;
@@ -177,6 +186,8 @@ TEST(Statistics, SumAnyNumberOfPartials) {
     EXPECT_EQ(total.non_finite, expected.non_finite) << n;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Of, StatisticsInWarps, ::testing::Values(32U, 64U));
 
 }  // namespace
 }  // namespace tnt::gpu

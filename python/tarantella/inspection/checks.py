@@ -1,11 +1,13 @@
 """The checks of `tarantella doctor` on a host: one function for each subject, all without importing TensorFlow."""
 
 import ctypes
+import json
 import os
 import platform
 import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -14,6 +16,7 @@ from pathlib import Path
 from tarantella import _native, settings, versions
 from tarantella.errors import TarantellaError
 from tarantella.launcher.base.words import UsageError
+from tarantella.launcher.command_line import devices
 from tarantella.launcher.start.mpirun import find_mpirun
 from tarantella.threads import usable_cores
 
@@ -24,6 +27,11 @@ PACKAGES = {
     "tf_keras": ("tf_keras", "tf-keras"),
 }
 """The packages for training, and the names of their distributions."""
+OTHER_VENDORS = {
+    "AMD": ("tensorflow-rocm", "GPU", "HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES"),
+    "Intel": ("intel-extension-for-tensorflow", "XPU", "ZE_AFFINITY_MASK and ONEAPI_DEVICE_SELECTOR"),
+}
+"""Beside NVIDIA: what TensorFlow needs for their devices, the type that they have there, and what hides them."""
 SMALL_SEGMENT = 1 << 30
 FEW_DESCRIPTORS = 1024
 
@@ -41,7 +49,7 @@ class Finding:
 
 def findings() -> Iterator[Finding]:
     """All of this host, one by one."""
-    for check in (_python, _packages, _library, _mpi, _gpus, _cores, _memory, _limits, _settings):
+    for check in (_python, _packages, _library, _mpi, _gpus, _other_devices, _cores, _memory, _limits, _settings):
         yield from check()
 
 
@@ -131,7 +139,7 @@ def _gpus() -> Iterator[Finding]:
         yield Finding("GPUs", PROBLEM, f"the NVIDIA driver is loaded, but no GPU can be used: {reason}",
                       "check nvidia-smi and CUDA_VISIBLE_DEVICES; --no-gpu trains without them")  # fmt: skip
     else:
-        yield Finding("GPUs", NOTE, f"none: {reason}")
+        yield Finding("GPUs", NOTE, f"none of NVIDIA: {reason}")
 
 
 def _nccl() -> Finding:
@@ -144,6 +152,46 @@ def _nccl() -> Finding:
         return Finding("NCCL", NOTE, f"not found by the loader ({error}); the one beside TensorFlow is searched for, too",
                        "pip install nvidia-nccl-cu12, or name the library by TNT_NCCL_LIBRARY")  # fmt: skip
     return Finding("NCCL", OK, f"{number.value // 10000}.{number.value // 100 % 100}.{number.value % 100}")
+
+
+def _other_devices(root: Path = Path("/")) -> Iterator[Finding]:
+    """Devices of other vendors, and TensorFlow's plug-ins, whose types TensorFlow is asked for if there are any."""
+    present, plug_ins = devices.present(root), _plug_ins()
+    packages = {vendor for vendor, (package, _, _) in OTHER_VENDORS.items() if _version_of(package) is not None}
+    shown = _devices_of_tensorflow() if packages or plug_ins else {}
+    for vendor, (package, kind, hiding) in OTHER_VENDORS.items():
+        gpus = f"{present[vendor]} GPU{'s' * (present[vendor] > 1)}"
+        if vendor not in packages and present[vendor] > 0:
+            yield Finding(vendor, NOTE, f"{gpus}, and no {package} is installed: TensorFlow does not compute on them",
+                          f"install {package} for the version of TensorFlow")  # fmt: skip
+        elif vendor in packages and present[vendor] == 0:
+            yield Finding(vendor, NOTE, f"{package} is installed, and no driver with a GPU: training computes on CPUs")
+        elif vendor in packages and not shown.get(kind):
+            yield Finding(vendor, NOTE, f"{gpus}, and TensorFlow shows no {kind}: training computes on CPUs", f"check {hiding}")
+        elif vendor in packages:
+            yield Finding(vendor, OK, f"{gpus}, {kind} in TensorFlow: gradients travel through host memory")
+    if plug_ins:
+        types = ", ".join(f"{count} {kind}" for kind, count in shown.items() if kind != "CPU")
+        yield Finding("plug-ins", OK if types else NOTE, f"{', '.join(plug_ins)}: TensorFlow shows {types or 'no device'}")
+    if present["NVIDIA"] and present["AMD"]:
+        each = f"GPUs of NVIDIA ({present['NVIDIA']}) and of AMD ({present['AMD']})"
+        yield Finding("vendors", NOTE, f"{each}: TensorFlow computes on those of one vendor",
+                      "say -n: without it, ranks are as many as the larger of these numbers")  # fmt: skip
+
+
+def _plug_ins() -> list[str]:
+    """The libraries that TensorFlow loads for devices of which it knows nothing."""
+    return sorted({library.name for folder in sys.path for library in Path(folder).glob("tensorflow-plugins/*.so")})
+
+
+def _devices_of_tensorflow() -> dict[str, int]:
+    """How many devices of each type TensorFlow shows, in a process of its own; empty if it cannot be asked."""
+    ask = "import collections as c, json, tensorflow as tf; " \
+          "print(json.dumps(c.Counter(d.device_type for d in tf.config.list_physical_devices())))"  # fmt: skip
+    try:
+        return dict(json.loads(_first_line([sys.executable, "-c", ask])))
+    except ValueError:
+        return {}
 
 
 def _cores() -> Iterator[Finding]:

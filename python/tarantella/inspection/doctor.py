@@ -22,8 +22,8 @@ SECONDS = 60
 CLOCK_SECONDS = 5.0
 """Hosts' clocks differ if they do by more than this. mpirun starts on one host somewhat later than on another."""
 SIGNS = {OK: "ok  ", NOTE: "note", PROBLEM: "FAIL"}
-SHOWN_OF_HOSTS = ("tensorflow", "keras", "GPUs", "cores", "memory")
-SAME_ON_ALL_HOSTS = ("Tarantella", "tensorflow", "keras", "tf_keras", "parts", "MPI", "GPUs", "NCCL")
+SHOWN_OF_HOSTS = ("tensorflow", "keras", "GPUs", "AMD", "Intel", "cores", "memory")
+SAME_ON_ALL_HOSTS = ("Tarantella", "tensorflow", "keras", "tf_keras", "parts", "MPI", "GPUs", "AMD", "NCCL")
 
 
 def doctor(argv: Sequence[str]) -> int:

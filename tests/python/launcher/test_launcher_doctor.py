@@ -91,3 +91,68 @@ def test_versions(monkeypatch: pytest.MonkeyPatch, version: str | None, state: s
     monkeypatch.setattr(checks, "_version_of", lambda name: version if name.startswith("tensorflow") else "3.10.0")
     found = {one.subject: one for one in checks._packages()}["tensorflow"]
     assert found.state == state and bool(found.remedy) == (state == PROBLEM)
+
+
+def machine(root, nvidia=0, amd=0, intel=0):
+    """A tree of /proc and /sys with so many GPUs; AMD's has a node for the CPU, Intel's one of another vendor beside it."""
+    for i in range(nvidia):
+        (root / f"proc/driver/nvidia/gpus/0000:0{i}:00.0").mkdir(parents=True)
+    for i in range(amd and amd + 1):
+        node = root / f"sys/class/kfd/kfd/topology/nodes/{i}"
+        node.mkdir(parents=True)
+        (node / "properties").write_text(f"cpu_cores_count {16 * (i == 0)}\nsimd_count {304 * (i > 0)}\n")
+    for i in range(intel and intel + 1):
+        device = root / f"sys/class/drm/renderD{128 + i}/device"
+        device.mkdir(parents=True)
+        (device / "vendor").write_text("0x1002\n" if i == 0 else "0x8086\n")
+    return root
+
+
+ROCM, INTEL = "tensorflow-rocm", "intel-extension-for-tensorflow"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "packages", "shown", "said"),
+    [
+        ({}, [], None, []),
+        ({"nvidia": 2}, [], None, []),
+        ({"amd": 2}, [ROCM], {"CPU": 1, "GPU": 2}, ["AMD ok: 2 GPUs, GPU in TensorFlow: gradients travel through host memory"]),
+        ({"amd": 1}, [], None, [f"AMD note: 1 GPU, and no {ROCM} is installed: TensorFlow does not compute on them"]),
+        ({}, [ROCM], {"CPU": 1}, [f"AMD note: {ROCM} is installed, and no driver with a GPU: training computes on CPUs"]),
+        ({"amd": 2}, [ROCM], {"CPU": 1}, ["AMD note: 2 GPUs, and TensorFlow shows no GPU: training computes on CPUs"]),
+        ({"amd": 2}, [ROCM], {}, ["AMD note: 2 GPUs, and TensorFlow shows no GPU: training computes on CPUs"]),
+        ({"intel": 1}, [], None, [f"Intel note: 1 GPU, and no {INTEL} is installed: TensorFlow does not compute on them"]),
+        ({"intel": 1}, [INTEL], {"XPU": 1}, ["Intel ok: 1 GPU, XPU in TensorFlow: gradients travel through host memory"]),
+        ({"intel": 1}, [INTEL], {"CPU": 1}, ["Intel note: 1 GPU, and TensorFlow shows no XPU: training computes on CPUs"]),
+        (
+            {"nvidia": 1, "amd": 2},
+            [],
+            None,
+            [
+                f"AMD note: 2 GPUs, and no {ROCM} is installed: TensorFlow does not compute on them",
+                "vendors note: GPUs of NVIDIA (1) and of AMD (2): TensorFlow computes on those of one vendor",
+            ],
+        ),
+    ],
+)
+def test_devices_of_other_vendors(monkeypatch: pytest.MonkeyPatch, tmp_path, gpus, packages, shown, said):
+    monkeypatch.setattr(checks, "_version_of", lambda name: "2.19" if name in packages else None)
+    monkeypatch.setattr(checks, "_devices_of_tensorflow", lambda: shown)  # None: must not be asked
+    found = list(checks._other_devices(machine(tmp_path, **gpus)))
+    assert [f"{one.subject} {one.state}: {one.text}" for one in found] == said
+
+
+@pytest.mark.parametrize(("shown", "state", "said"), [({"CPU": 1, "NPU": 2}, OK, "2 NPU"), ({"CPU": 1}, NOTE, "no device")])
+def test_plug_ins_of_tensorflow(monkeypatch: pytest.MonkeyPatch, tmp_path, shown, state, said):
+    (tmp_path / "tensorflow-plugins").mkdir()
+    (tmp_path / "tensorflow-plugins/libnpu.so").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(checks, "_devices_of_tensorflow", lambda: shown)
+    (found,) = checks._other_devices(machine(tmp_path))
+    assert (found.subject, found.state, found.text) == ("plug-ins", state, f"libnpu.so: TensorFlow shows {said}")
+
+
+def test_tensorflow_is_asked_for_its_devices(monkeypatch: pytest.MonkeyPatch):
+    assert checks._devices_of_tensorflow()["CPU"] == 1
+    monkeypatch.setattr(checks.sys, "executable", "/bin/false")
+    assert checks._devices_of_tensorflow() == {}

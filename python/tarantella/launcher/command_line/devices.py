@@ -6,19 +6,31 @@ from pathlib import Path
 
 HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 """Variables with which programs hide GPUs of NVIDIA and AMD, if they are -1."""
-_OF_NVIDIA, _OF_AMD = "proc/driver/nvidia/gpus", "sys/class/kfd/kfd/topology/nodes"
+
+
+def present(root: Path = Path("/")) -> dict[str, int]:
+    """The GPUs that each vendor's kernel driver has. root: where /proc and /sys are.
+
+    Intel's are those with a node for computing and no other vendor's; one is in most of Intel's processors.
+    """
+    nvidia = root / "proc/driver/nvidia/gpus"
+    return {
+        "NVIDIA": len(list(nvidia.iterdir())) if nvidia.is_dir() else 0,
+        "AMD": sum(_amd_gpus(root / "sys/class/kfd/kfd/topology/nodes")),
+        "Intel": sum(vendor.read_text().strip() == "0x8086" for vendor in root.glob("sys/class/drm/renderD*/device/vendor")),
+    }
 
 
 def visible_gpus(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) -> int:
     """The GPUs of NVIDIA or, if these are fewer, of AMD, of those that the vendor's variables leave.
 
-    NVIDIA's are those of its driver, AMD's the nodes of its kernel driver that compute. root: where /proc and /sys are.
+    NVIDIA's are those of its driver, AMD's the nodes of its kernel driver that compute. Intel's are not counted: which of them
+    TensorFlow would use, nobody knows without it. root: where /proc and /sys are.
     """
-    nvidia = len(list((root / _OF_NVIDIA).iterdir())) if (root / _OF_NVIDIA).is_dir() else 0
-    amd = _left(sum(_amd_gpus(root / _OF_AMD)), environment.get("ROCR_VISIBLE_DEVICES"))
+    gpus = present(root)
     return max(
-        _left(nvidia, environment.get("CUDA_VISIBLE_DEVICES")),
-        _left(amd, environment.get("HIP_VISIBLE_DEVICES")),
+        _left(gpus["NVIDIA"], environment.get("CUDA_VISIBLE_DEVICES")),
+        _left(_left(gpus["AMD"], environment.get("ROCR_VISIBLE_DEVICES")), environment.get("HIP_VISIBLE_DEVICES")),
     )
 
 

@@ -71,8 +71,8 @@ class Config:
             return [SimpleNamespace(device_type=name) for name in ("CPU", "TPU_SYSTEM", *[self.kind] * len(self.gpus))]
         return list(self.gpus) if kind == self.kind else []
 
-    def get_visible_devices(self, _: str) -> Any:
-        return self.visible
+    def get_visible_devices(self, kind: str | None = None) -> Any:
+        return self.visible if kind else [SimpleNamespace(device_type=self.kind) for _ in self.visible]
 
     def set_visible_devices(self, devices: Any, _: str) -> None:
         if self.computed:
@@ -130,6 +130,37 @@ def test_devices_of_a_plug_in_are_chosen_as_gpus_are(monkeypatch: pytest.MonkeyP
     assert choose(monkeypatch, Config(4, kind="XPU"), TNT_GPUS_PER_NODE="1", **place).visible == ["XPU:0"]
     with pytest.raises(tnt.InvalidArgumentError, match="TensorFlow has used XPUs before this rank could choose"):
         choose(monkeypatch, Config(2, kind="XPU", computed=True), **place)
+
+
+TOO_FEW = "this node has 4 ranks and {}: start at most {} on it, let ranks share by TNT_GPUS_PER_NODE={}, or train on CPUs"
+
+
+@pytest.mark.parametrize(
+    ("config", "variables", "most"),
+    [
+        (Config(2), {}, "2"),
+        (Config(1), {}, "1"),
+        (Config(3, kind="XPU"), {}, "3"),
+        (Config(2), {"CUDA_VISIBLE_DEVICES": "0,1"}, "2"),  # as Slurm sets it, for all ranks of a node
+        (Config(4), {}, ""),
+        (Config(0), {}, ""),
+        (Config(2), {"TNT_GPUS_PER_NODE": "2"}, ""),
+        (Config(2), {"TNT_GPUS_PER_NODE": "0"}, ""),
+        (Config(2, chosen=[0]), {}, ""),  # by the script
+        (Config(2, chosen=[]), {}, ""),  # hidden by the script
+        (Config(1), {"CUDA_VISIBLE_DEVICES": "3"}, ""),  # which another program may have set for this rank
+        (Config(1), {"HIP_VISIBLE_DEVICES": "3"}, ""),
+        (Config(1, kind="XPU"), {"ZE_AFFINITY_MASK": "0.1"}, ""),
+        (Config(1, kind="XPU"), {"CUDA_VISIBLE_DEVICES": "-1"}, "1"),
+    ],
+)
+def test_more_ranks_than_devices(monkeypatch: pytest.MonkeyPatch, config: Config, variables: dict[str, str], most: str) -> None:
+    for name in (*gpus.SHOWING["GPU"], *gpus.SHOWING["XPU"]):
+        monkeypatch.delenv(name, raising=False)
+    choose(monkeypatch, config, TNT_LOCAL_RANK="3", TNT_LOCAL_SIZE="4", **variables)
+    said = gpus.shortage(SimpleNamespace(config=config))  # type: ignore[arg-type]
+    found = f"{most} {config.kind}{'s' * (most != '1')}"
+    assert said == (f"{TOO_FEW.format(found, most, most)} (--no-gpu)" if most else "")
 
 
 def test_the_user_may_say_how_memory_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

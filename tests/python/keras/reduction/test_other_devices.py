@@ -36,11 +36,15 @@ def plug_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return library
 
 
+def checked(plug_in: Path, *only: str, **variables: str) -> Findings:
+    path = os.pathsep.join([str(RANKS), str(plug_in.parents[1])])
+    environment = {"PYTHONPATH": path, "FAKE_DEVICE": str(plug_in), "TNT_LOG_LEVEL": "INFO", **variables}
+    return Findings(2, RANKS / "keras/reduction/other_devices.py", env=environment, forked=False, only=only)
+
+
 @pytest.fixture(scope="module")
 def found(plug_in: Path) -> Findings:
-    path = os.pathsep.join([str(RANKS), str(plug_in.parents[1])])
-    environment = {"PYTHONPATH": path, "FAKE_DEVICE": str(plug_in), "TNT_LOG_LEVEL": "INFO"}
-    return Findings(2, RANKS / "keras/reduction/other_devices.py", env=environment, forked=False)
+    return checked(plug_in, "devices", "trained", "copies_begin_in_backward", "reduced_under_hard_placement")
 
 
 def test_each_rank_has_its_own(found: Findings) -> None:
@@ -58,5 +62,20 @@ def test_training_is_that_of_one_cpu(found: Findings) -> None:
     assert not [message for message in said if "jit_compile" in message], said
 
 
+def test_copies_to_the_host_begin_while_backward_runs(found: Findings) -> None:
+    """The device holds the last kernel of backward until the first gradient's copy begins: three steps, each in that order."""
+    assert found["copies_begin_in_backward"] == [[3, 0]] * 2
+
+
 def test_sums_under_hard_placement(found: Findings) -> None:
     assert found["reduced_under_hard_placement"] == [[[6.0, 6.0]] * 2] * 2
+
+
+def test_more_ranks_than_devices(plug_in: Path) -> None:
+    said = [
+        "InvalidArgumentError",
+        "this node has 2 ranks and 1 TNTFAKE: start at most 1 on it, let ranks share by TNT_GPUS_PER_NODE=1, or train on CPUs "
+        "(--no-gpu)",
+    ]
+    first, second = checked(plug_in, "trained_if_asked", FAKE_DEVICES="1")["trained_if_asked"]
+    assert first == second and first[0] == said and len(first[1]) == 3

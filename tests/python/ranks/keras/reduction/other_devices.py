@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 import tarantella as tnt
-from checks import check, log_messages, run
+from checks import check, log_messages, raised, run
 
 PLUG_IN = ctypes.CDLL(os.environ["FAKE_DEVICE"])
 messages = log_messages()
@@ -41,6 +41,29 @@ def trained() -> dict[str, Any]:
     with tf.device("/device:CPU:0"):
         serial = losses(lambda model: tnt.Model(model, tnt.ParallelStrategy.NONE))
     return {"found": found, "serial": serial, "copies": copies, "messages": list(messages)}
+
+
+@check
+def trained_if_asked() -> list[Any]:
+    """With more ranks than devices: what is said, and the losses where ranks are to share."""
+    said = raised(losses, tnt.Model) if tnt.get_size() > len(tf.config.list_physical_devices("TNTFAKE")) else []
+    os.environ["TNT_GPUS_PER_NODE"] = "1"
+    try:
+        return [said, losses(tnt.Model)]
+    finally:
+        del os.environ["TNT_GPUS_PER_NODE"]
+
+
+@check
+def copies_begin_in_backward() -> list[int]:
+    """How often the first layer's gradient has seen a copy of the last layer's begin, in a step, and how often not."""
+    keras.utils.set_random_seed(1)
+    layers = [keras.layers.Dense(units, "relu") for units in (6, 10, 14, 18, 22)]
+    model = tnt.Model(keras.Sequential([keras.Input((4,)), *layers, keras.layers.Dense(1)]))
+    model.compile(keras.optimizers.SGD(0.01), "mse", jit_compile=False)
+    PLUG_IN.fake_device_hold(ctypes.c_uint64(6 * 4), ctypes.c_uint64(22 * 4))
+    model.fit(np.ones((24, 4), "f4"), np.ones((24, 1), "f4"), batch_size=8, shuffle=False, verbose=0)
+    return [PLUG_IN.fake_device_held(1), PLUG_IN.fake_device_held(0)]
 
 
 @check
