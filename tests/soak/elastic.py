@@ -73,12 +73,12 @@ class Job:
         return {int(file.stem): json.loads(file.read_text()) for file in self.folder.glob("*.json")}
 
 
-def disturb(job: Job, chance: random.Random) -> Counter[str]:
-    """Takes ranks away until the job ends. Returns how."""
+def disturb(job: Job, chance: random.Random, times: int) -> Counter[str]:
+    """Takes ranks away, so many times or until the job ends. Returns how."""
     done: Counter[str] = Counter()
     while job.process.poll() is None and not (job.folder / "begun").exists():  # a loss before the first step ends the job
         time.sleep(0.1)
-    while job.process.poll() is None:
+    while times > 0 and job.process.poll() is None:
         time.sleep(chance.uniform(0, 4))
         try:
             living = job.living()
@@ -87,6 +87,7 @@ def disturb(job: Job, chance: random.Random) -> Counter[str]:
         lost = chance.sample(living, min(chance.choice([1, 1, 1, 2, 3]), max(len(living) - 1, 0)))
         if not lost or len(living) < job.ranks:
             continue
+        times -= 1
         before, way = job.complete(), chance.choice(list(WAYS))
         for pid in lost:
             try:
@@ -105,7 +106,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=15)
     given = parser.parse_args()
     chance, begin, wrong, rounds = random.Random(given.seed), time.monotonic(), 0, 0
     with tempfile.TemporaryDirectory() as name:
@@ -115,7 +116,7 @@ def main() -> int:
             rounds += 1
             (folder := Path(name, str(rounds))).mkdir()
             job = Job(folder, given.ranks, given.epochs)
-            done = disturb(job, chance)
+            done = disturb(job, chance, chance.randint(1, 5))
             try:
                 found = job.outcome()
                 faults = [
