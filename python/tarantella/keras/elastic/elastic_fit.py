@@ -101,7 +101,7 @@ class ElasticFit(adapter.Callback):
         self._is_master = runtime.is_master_rank()
         self._batches: dict[str, LastBatch] = {}
         self._parts: dict[str, Part] = {"session": session}
-        self._handover = Handover(model, self._callbacks, self._batches, arguments, self._parts)
+        self._handover = Handover(model, hooks.loss_kinds, self._callbacks, self._batches, arguments, self._parts)
         self._functions: dict[str, Callable[[Any], Any]] = {}  # Keras' own, behind `_step`
         self._traced: set[str] = set()  # of them, those that were called in this fit and generation
 

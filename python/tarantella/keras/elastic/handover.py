@@ -8,6 +8,7 @@ from tarantella.keras.checkpoint import callback_states, state
 from tarantella.keras.elastic.last_batch import LastBatch
 from tarantella.keras.elastic.newcomer import refusal
 from tarantella.keras.step import configuration
+from tarantella.keras.step.losses import LossKinds
 
 
 class Part(Protocol):
@@ -25,6 +26,7 @@ class Handover:
 
     Args:
         model: the Keras model.
+        kinds: what trials have found of its losses.
         callbacks: the user's.
         batches: by the names of Keras' functions that get them.
         arguments: of `fit`, which are numbers.
@@ -34,12 +36,13 @@ class Handover:
     def __init__(
         self,
         model: Any,
+        kinds: LossKinds,
         callbacks: Sequence[Any],
         batches: Mapping[str, LastBatch],
         arguments: Mapping[str, int | None],
         parts: Mapping[str, Part],
     ) -> None:
-        self._model, self._callbacks = model, callbacks
+        self._model, self._kinds, self._callbacks = model, kinds, callbacks
         self._batches, self._arguments, self._parts = batches, arguments, parts
 
     def record(self) -> dict[str, Any]:
@@ -47,6 +50,7 @@ class Handover:
         history, has_common_seed = self._model.history, bool(adapter.common_seed_variables())
         return {
             "arguments": self._numbers(),
+            "kinds": self._kinds.summary(),
             "configuration": configuration.entries(self._model),
             "common seed": has_common_seed,
             "variables": _described(self._model, has_common_seed),
@@ -88,6 +92,8 @@ class Handover:
         difference = configuration.difference(configuration.entries(self._model), record["configuration"])
         if difference is not None:
             return f"{difference[0]} is {difference[1]} here, and {difference[2]} on the others"
+        if self._kinds.summary() != record["kinds"]:
+            return "a trial of its batches has found other kinds of losses and metrics than the others have"
         if self._batches["train_function"].fingerprint() != record["batch"]:
             return (
                 "its data is not the others', or in another order: give a seed to whatever is random in the dataset, and make "

@@ -54,6 +54,10 @@ class LossKinds:
     summed_logs: set[tuple[str, int]] = field(default_factory=set)
     """Logs that are sums: the step, and the place in its logs."""
 
+    def summary(self) -> dict[str, int]:
+        """How many there are of each kind: as many on all ranks."""
+        return {name: int(value) if isinstance(value, bool) else len(value) for name, value in vars(self).items()}
+
 
 class LossStep(batch_sums.PartOfBatch, Protocol):
     """The facts of a step that a loss inside it needs."""
