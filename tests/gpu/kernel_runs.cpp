@@ -115,4 +115,6 @@ void run_reduce(void* out, const void* const* sources, int n, std::size_t count,
 
 void set_schedule(Schedule /*schedule*/, unsigned /*seed*/) {}
 
+void set_warp_size(unsigned /*threads*/) {}
+
 }  // namespace tnt::testing

@@ -32,4 +32,6 @@ void set_schedule(Schedule schedule, unsigned seed) {
   }
 }
 
+void set_warp_size(unsigned threads) { simt::set_warp_size(threads); }
+
 }  // namespace tnt::testing

@@ -20,4 +20,7 @@ void run_reduce(void* out, const void* const* sources, int n, std::size_t count,
 enum class Schedule { ascending, descending, shuffled };
 void set_schedule(Schedule schedule, unsigned seed = 0);
 
+// How many threads exchange values at once from now on: 32 or 64. A GPU has its own number.
+void set_warp_size(unsigned threads);
+
 }  // namespace tnt::testing

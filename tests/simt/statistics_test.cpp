@@ -20,8 +20,8 @@ using namespace tnt::testing;  // NOLINT(*-using-namespace): this is a test
 // With warps of 32 and of 64 threads: the sums must be the same.
 class StatisticsInWarps : public ::testing::TestWithParam<unsigned> {
  protected:
-  void SetUp() override { simt::set_warp_size(GetParam()); }
-  void TearDown() override { simt::set_warp_size(32); }
+  void SetUp() override { set_warp_size(GetParam()); }
+  void TearDown() override { set_warp_size(32); }
 };
 
 Statistics packed_statistics(BucketCase& test, std::uint32_t max_ctas = 0) {
@@ -151,7 +151,7 @@ TEST_P(StatisticsInWarps, HaveTheSameBitsWhateverTheLaunchAndTheAddresses) {
   expect_same(partials_of(Misalignment::no, 1, Schedule::descending));  // the tiles of one block share its memory
   expect_same(partials_of(Misalignment::elements, 7, Schedule::shuffled));
   expect_same(partials_of(Misalignment::bytes, 0, Schedule::descending));
-  simt::set_warp_size(96 - GetParam());  // the other one
+  set_warp_size(96 - GetParam());  // the other one
   expect_same(partials_of(Misalignment::no, 1, Schedule::shuffled));
 }
 
