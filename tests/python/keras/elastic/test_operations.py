@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tarantella import collectives, generations, runtime
-from tarantella.errors import MismatchError, PeerLostError
-from tarantella.keras.elastic.operations import Operations
+from tarantella.errors import MismatchError, PeerLostError, UnsupportedError
+from tarantella.keras.elastic.operations import NONE, Operations
 
 LOST = PeerLostError("rank 1 died")
 
@@ -20,6 +20,7 @@ class FakeState:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, others: list[int], generations_left: int = 9) -> None:
         self.events: list[Any] = []
         self.left = generations_left
+        self.leaves_out = False
         self.outcome_of_others: Any = None
         monkeypatch.setattr(generations, "join_next", self._join)
         monkeypatch.setattr(collectives, "all_gather", lambda done: np.array([int(done), *others]))
@@ -27,14 +28,17 @@ class FakeState:
         monkeypatch.setattr(runtime, "get_rank", lambda: 0)
         monkeypatch.setattr(runtime, "get_size", lambda: 1 + len(others))
 
-    def _join(self) -> bool:
+    def _join(self, meeting: Any = None) -> bool | None:
+        self.events += [] if meeting is None else [meeting]
+        if self.leaves_out:
+            return None
         self.left -= 1
         return self.left >= 0
 
     def renew(self) -> None:
         self.events.append("renew")
 
-    def share(self, source: int | None) -> None:
+    def share(self, source: int | None, done: list[int]) -> None:
         self.events.append(("share", source))
 
 
@@ -81,7 +85,7 @@ def test_a_rank_that_is_ahead_gives_the_outcome_and_makes_the_next_one_again(mon
 def test_one_more_is_lost_meanwhile(monkeypatch: pytest.MonkeyPatch):
     state = FakeState(monkeypatch, [0])
     lose = failing(2)
-    monkeypatch.setattr(state, "share", lambda source: lose())
+    monkeypatch.setattr(state, "share", lambda source, done: lose())
     assert Operations(state).run(failing(1)) == "done"
     assert state.events == ["renew"] * 3
 
@@ -105,3 +109,33 @@ def test_what_runs_inside_of_an_operation_is_a_part_of_it(monkeypatch: pytest.Mo
     inner = failing(1)
     assert operations.run(lambda: operations.run(inner)) == "done"
     assert state.events == ["renew", ("share", None)]
+
+
+def test_newcomers_may_join_where_the_operation_says(monkeypatch: pytest.MonkeyPatch):
+    state = FakeState(monkeypatch, [NONE])
+    meeting = generations.Position(2, 5, 1)
+    assert Operations(state).run(failing(1), again=lambda: "again", meeting=meeting) == "again"
+    assert state.events == [meeting, "renew", ("share", 0)]
+
+
+def test_a_newcomer_takes_the_outcome_and_counts_on_from_the_others(monkeypatch: pytest.MonkeyPatch):
+    state = FakeState(monkeypatch, [7, 6])
+    state.outcome_of_others = {"loss": 0.5}
+    operations = Operations(state)
+    assert operations.join()
+    assert state.events == ["renew", ("share", 1)]
+    assert operations.run(failing(1, "eighth")) == "eighth"
+    assert state.events[2:] == ["renew", ("share", 0)]  # it is as far as the first of them, and ahead of the other
+
+
+def test_a_newcomer_without_which_the_others_have_gone_on(monkeypatch: pytest.MonkeyPatch):
+    state = FakeState(monkeypatch, [7])
+    state.leaves_out = True
+    assert not Operations(state).join()
+    assert not state.events
+
+
+def test_newcomers_alone_cannot_go_on(monkeypatch: pytest.MonkeyPatch):
+    state = FakeState(monkeypatch, [NONE])
+    with pytest.raises(UnsupportedError, match="all ranks were lost"):
+        Operations(state).join()
