@@ -28,7 +28,8 @@ import workloads
 SELF = Path(__file__).resolve()
 LOSSES = (1, 0)
 """The ranks of the beginning that are lost, one after another."""
-WINDOW = 0.5
+EPOCH = 100  # steps
+WINDOW = 1.0
 """Seconds over which the drawn rate is a mean."""
 
 
@@ -46,8 +47,8 @@ def train(folder: Path, model_name: str, batch: int, steps: int) -> None:
                 self.model.stop_training = (folder / "enough").exists()
 
         model = workloads.compiled(keras, tnt.Model(workloads.build(keras, model_name)), False)
-        x, y = workloads.samples(model, 20 * batch)
-        model.fit(x, y, batch_size=batch, epochs=max(1, steps // 20), verbose=0, callbacks=[Clock()])
+        x, y = workloads.samples(model, EPOCH * batch)
+        model.fit(x, y, batch_size=batch, epochs=max(1, steps // EPOCH), verbose=0, callbacks=[Clock()])
 
 
 class Job:
