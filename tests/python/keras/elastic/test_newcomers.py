@@ -49,8 +49,9 @@ def test_the_bits_are_those_of_the_undisturbed_training(undisturbed, tmp_path: P
     result = train(SHARDS, tmp_path, plan, "batch_norm", "dropout", most=3, flags=flags).good()
     found = found_in(tmp_path)
     assert found.keys() == left, result.said
-    for place, one in enumerate(found.values()):
-        assert (one["rank"], one["ranks"]) == (place, len(left))
+    assert sorted(one["rank"] for one in found.values()) == [*range(len(left))]  # in the order in which they have joined
+    for one in found.values():
+        assert one["ranks"] == len(left)
         assert one["digest"] == undisturbed["digest"], result.said
         assert one["history"] == undisturbed["history"]
 
