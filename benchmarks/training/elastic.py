@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jobs
 import workloads
 
 SELF = Path(__file__).resolve()
@@ -56,8 +57,7 @@ class Job:
         command = [sys.executable, "-m", "tarantella", "-n", str(ranks), *options, "--", str(SELF), "--model", given.model]
         command += ["--batch", str(given.batch), "--steps", str(given.steps), "--rank", str(folder)]
         self.folder, self.ranks = folder, ranks
-        env = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
-        self.process = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
+        self.process = subprocess.Popen(command, env={**os.environ, **jobs.QUIET}, stdout=subprocess.DEVNULL)
 
     def steps(self) -> dict[int, list[tuple[float, int]]]:
         """For each process that has trained, when its steps have ended, and on how many ranks."""

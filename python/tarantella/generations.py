@@ -114,7 +114,7 @@ def _ask(message: str, position: Position | None = None) -> bytes:
 
 
 class Door:
-    """On the master: what newcomers ask, which the launcher passes on."""
+    """The master's connection to the launcher, which passes on the requests of newcomers."""
 
     def __init__(self) -> None:
         self._connection: socket.socket | None = None

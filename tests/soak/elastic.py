@@ -1,11 +1,11 @@
 """Ranks of an elastic job are lost at random moments, and others start in their places: the bits must be right in the end.
 
-    python tests/soak/elastic.py --seconds 120 --seed 1 [--ranks 4] [--epochs 30]
+    python tests/soak/elastic.py --seconds 120 --seed 1 [--ranks 4] [--epochs 15]
 
-Each round is one job with `--elastic --replacements`. Ranks are killed, terminated or stopped, one or several at once, in most
-cases when the others are complete again, else while newcomers are on their way. Rank 0 is one of them as any other. Checked
-are, for every round: the exit code, and the SHA-256 of weights, optimizer state, and the history on every rank that is left
-against the job that nobody has touched. Exit code 1 if anything is wrong.
+Each round is one job with `--elastic --replacements`. Ranks are killed, terminated or stopped, one or several at once, whenever
+as many run as in the beginning; rank 0 and newcomers on their way are among them. Checked are, for every round: the exit code,
+and the SHA-256 of weights, optimizer state, and the history on every rank that is left against the job that nobody has touched.
+Exit code 1 if anything is wrong.
 """
 
 from __future__ import annotations

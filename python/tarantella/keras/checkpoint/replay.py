@@ -108,9 +108,9 @@ class Passage:
         """Whether the last step was the last one before the position."""
         return self._epoch == self.target.epoch and self._step >= self.target.step
 
-    def has_missed(self) -> bool:
-        """Whether the position is in an epoch that ends, so the data has fewer batches than were taken before."""
-        return self._epoch >= self.target.epoch
+    def missed(self) -> str | None:
+        """How the data ends before the position, when Keras ends an epoch; None if it does not."""
+        return f"ends after {self._step} batches of epoch {self._epoch + 1}" if self._epoch >= self.target.epoch else None
 
 
 class Replay(Passage):
@@ -170,8 +170,8 @@ class Replay(Passage):
         Raises:
             InvalidArgumentError: the data has fewer batches.
         """
-        if self.has_missed():
-            raise data_changed(f"it ends after {self._step} batches of epoch {self._epoch + 1}: restore it")
+        if missed := self.missed():
+            raise data_changed(f"it {missed}: restore it")
 
     def _check(self, found: int, expected: int, name: str) -> None:
         failure = None

@@ -116,8 +116,8 @@ class CheckpointSession(NullSession):
             given.append(adapter.progress_bar())
         if self._replay is not None:
             given = [self._replay.silenced(callback) for callback in given]
-        first = _callback_of_rank(on_epoch_begin=self._before_epoch)
-        last = _callback_of_rank(  # a checkpoint contains the effects of all others
+        first = _callback(on_epoch_begin=self._before_epoch)
+        last = _callback(  # a checkpoint contains the effects of all others
             on_train_begin=self._begin_training,
             on_epoch_begin=self._after_epoch_begin,
             on_train_batch_end=self._after_step,
@@ -167,7 +167,7 @@ class CheckpointSession(NullSession):
     def _begin_training(self, logs: Any = None) -> None:
         if self._replay is not None:
             self._replay.begin()
-        elif self._termination is not None:
+        elif self._termination is not None and not generations.is_newcomer():
             self._termination.begin()
 
     def _before_epoch(self, epoch: int, logs: Any = None) -> None:
@@ -333,20 +333,13 @@ def open_session(
     return NullSession() if settings is None else CheckpointSession(settings, callbacks, model, hooks, initial_epoch, epochs)
 
 
-def _callback_of_rank(**hooks: Callable[..., None]) -> Any:
-    """A callback with these hooks, which a newcomer of an elastic job does not hear until it has joined."""
+def _callback(**hooks: Callable[..., None]) -> Any:
+    """A callback whose class has these hooks, so that it can be silenced (`Passage.silenced`)."""
 
-    def heard(hook: Callable[..., None]) -> Callable[..., None]:
-        def call(*args: Any, **kwargs: Any) -> None:
-            if not generations.is_newcomer():
-                hook(*args, **kwargs)
+    def method(hook: Callable[..., None]) -> Callable[..., None]:
+        return lambda self, *args, **kwargs: hook(*args, **kwargs)
 
-        return call
-
-    callback = adapter.Callback()
-    for name, hook in hooks.items():
-        setattr(callback, name, heard(hook))
-    return callback
+    return type("OfSession", (adapter.Callback,), {name: method(hook) for name, hook in hooks.items()})()
 
 
 def _is_finite(logs: Any) -> bool:

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from tarantella import generations, runtime
 from tarantella.errors import AbortedError, UnsupportedError
-from tarantella.generations import Position
 from tarantella.keras.checkpoint.position import Position as Target
 from tarantella.keras.checkpoint.replay import Passage, depends_on_iterators_only
 
@@ -36,7 +35,6 @@ class Newcomer:
         skips = steps is None and int(dataset.cardinality()) >= 0 and depends_on_iterators_only(dataset)
         self._fit = fit
         self._passage = Passage(model, hooks, Target(initial_epoch, 0, 0), initial_epoch, skips)
-        self._at = Position(initial_epoch, 0, fit)
         self._asked = time.monotonic()
         self._longest = float("inf")  # seconds of the last way
         self._meets = False  # whether the others wait at the target
@@ -54,7 +52,6 @@ class Newcomer:
 
     def begin_epoch(self, epoch: int) -> None:
         self._passage.begin_epoch(epoch)
-        self._at = Position(epoch, 0, self._fit)
         self._look()
         if self.has_arrived:
             self._passage.end()
@@ -68,12 +65,11 @@ class Newcomer:
 
     def end_step(self) -> None:
         """Keras has taken a batch."""
-        self._at = self._at._replace(step=self._at.step + 1)
         self._look()
 
     def end_epoch(self) -> None:
-        if self._passage.has_missed():
-            raise refusal(f"its epoch {self._at.epoch + 1} has {self._at.step} batches, and the others have made more steps")
+        if missed := self._passage.missed():
+            raise refusal(f"its data {missed}, and the others have made more steps")
 
     def _look(self) -> None:
         while not self.has_arrived and self._passage.has_arrived():

@@ -33,6 +33,11 @@ class Rendezvous:
     def random() -> "Rendezvous":
         return Rendezvous(f"tarantella-{secrets.token_hex(8)}", secrets.token_hex(16))
 
+    def place(self, rank: int, size: int) -> dict[str, str]:
+        """The variables of a rank that meets the others here, all on this machine."""
+        values = (rank, size, rank, size, self.name, self.token)
+        return dict(zip(variables.OF_PLACE, map(str, values), strict=True))
+
 
 def shared_environment(options: Options, inherited: Mapping[str, str], cores: int) -> dict[str, str]:
     """The variables that the launcher sets for every rank."""
@@ -57,10 +62,10 @@ def rank_environment(shared: Mapping[str, str], size: int, rendezvous: Rendezvou
 
     A variable of a tracker that -x gives holds for every rank; one that the launcher has inherited is for rank 0.
     """
-    values = (rank, size, rank, size, rendezvous.name, rendezvous.token, report, mark.own_mark())
+    own = {**rendezvous.place(rank, size), variables.REPORT_FD: report, variables.LAUNCHER: mark.own_mark()}
     others = _variables_of_other_launchers(rank, size) if shared.get("TNT_HOROVOD") == "1" else {}
     trackers = TRACKERS_OFF if rank > 0 else {}
-    return {**trackers, **others, **shared, **dict(zip(variables.OF_RANK, map(str, values), strict=True))}
+    return {**trackers, **others, **shared, **own}
 
 
 def _variables_of_other_launchers(rank: int, size: int) -> dict[str, str]:

@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from tarantella import variables
 from tarantella.environment import Message, elastic_address
 from tarantella.launcher.base import mark
 from tarantella.launcher.base.local_server import LocalServer, uid_of_peer
@@ -189,11 +188,7 @@ class Generations(LocalServer):
         rendezvous = Rendezvous.random()
         self._formed(members, rendezvous)
         for number, connection in self._waiting.items():
-            answer = {}
-            if number in members:
-                rank = members.index(number)
-                place = (rank, len(members), rank, len(members), rendezvous.name, rendezvous.token)
-                answer = dict(zip(variables.OF_PLACE, map(str, place), strict=True))
+            answer = rendezvous.place(members.index(number), len(members)) if number in members else {}
             self._reply(connection, json.dumps(answer))  # empty: the others have gone on without this newcomer
         self._waiting.clear()
         self._stopped.clear()

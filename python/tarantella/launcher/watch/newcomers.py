@@ -31,6 +31,4 @@ class Newcomers:
 
 def environment(running: int) -> dict[str, str]:
     """The variables of a newcomer: it is alone until it joins. running: how many ranks run."""
-    rendezvous = Rendezvous.random()
-    alone = ("0", "1", "0", "1", rendezvous.name, rendezvous.token)
-    return {**dict(zip(variables.OF_PLACE, alone, strict=True)), variables.NEWCOMER: f"{running} {running + 1}"}
+    return {**Rendezvous.random().place(0, 1), variables.NEWCOMER: f"{running} {running + 1}"}
