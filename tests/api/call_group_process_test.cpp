@@ -29,7 +29,7 @@ class CallGroupProcessTest : public ::testing::TestWithParam<Layout> {
  protected:
   static void run(const std::function<void(const Joined&)>& body) {
     const Layout layout = GetParam();
-    ProcessOptions options{.environment = {{"TNT_TIMEOUT", "40"}}};
+    ProcessOptions options{.environment = {{"TNT_TIMEOUT", "60"}}};
     if (layout.per_node < layout.ranks) options.environment["TNT_RENDEZVOUS"] = tcp_rendezvous();
     options.environment["TNT_TRANSPORT"] = layout.transport;
     run_processes(

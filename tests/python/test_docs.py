@@ -29,7 +29,7 @@ def source(page: str, least: int = 5) -> str:
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_a_page_that_trains(page, ranks):
     page = source(page) + END
-    result = run_alone(page) if ranks == 1 else run_ranks(ranks, page, env={"TNT_TIMEOUT": "20"})
+    result = run_alone(page) if ranks == 1 else run_ranks(ranks, page, env={"TNT_TIMEOUT": "60"})
     assert f"equal on {ranks}" in result.good().stdout
 
 
@@ -37,7 +37,7 @@ def test_a_page_that_trains(page, ranks):
 def test_from_multi_worker_mirrored_strategy(ranks, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # the page saves a file
     page = source("multiworker.md", least=1) + "rank, size = tnt.get_rank(), tnt.get_size()\n" + END
-    result = run_alone(page) if ranks == 1 else run_ranks(ranks, page, env={"TNT_TIMEOUT": "20"})
+    result = run_alone(page) if ranks == 1 else run_ranks(ranks, page, env={"TNT_TIMEOUT": "60"})
     assert f"equal on {ranks}" in result.good().stdout
 
 
@@ -48,5 +48,5 @@ def test_starting():
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_collectives(ranks):
     page = source("collectives.md")
-    result = run_alone(page) if ranks == 1 else run_ranks(ranks, page, env={"TNT_TIMEOUT": "20"})
+    result = run_alone(page) if ranks == 1 else run_ranks(ranks, page, env={"TNT_TIMEOUT": "60"})
     assert result.good().stdout == f"{ranks} ranks\n"

@@ -24,9 +24,9 @@ def found(request, tmp_path_factory) -> list[dict[str, Any]]:
     """What the ranks found, in shared memory and over MPI."""
     folder = tmp_path_factory.mktemp("forks")
     if request.param == "shm":
-        job = run_ranks(SIZE, RANKS / "forks.py", folder, timeout=40, env={"TNT_TIMEOUT": "20"}, forked=False).good()
+        job = run_ranks(SIZE, RANKS / "forks.py", folder, timeout=90, env={"TNT_TIMEOUT": "60"}, forked=False).good()
     else:
-        job = mpirun(SIZE, RANKS / "forks.py", folder, timeout=60, env={"TNT_TIMEOUT": "20", "TNT_TRANSPORT": "mpi"})
+        job = mpirun(SIZE, RANKS / "forks.py", folder, timeout=90, env={"TNT_TIMEOUT": "60", "TNT_TRANSPORT": "mpi"})
         assert job.code == 0, job.said
     assert "ValueError: of a fork" in job.stderr or request.param == "shm", job.said  # only rank 0's output is shown there
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(SIZE)]
@@ -70,8 +70,8 @@ def test_a_program_of_a_rank_is_no_rank(found):
 
 @pytest.mark.parametrize("legacy", ["0", "1"])
 def test_forks_in_fit_change_nothing(tmp_path, legacy):
-    env = {"TF_USE_LEGACY_KERAS": legacy, "TNT_TIMEOUT": "30"}
-    run_ranks(2, RANKS / "keras/forks_in_fit.py", tmp_path, timeout=40, env=env).good()
+    env = {"TF_USE_LEGACY_KERAS": legacy, "TNT_TIMEOUT": "60"}
+    run_ranks(2, RANKS / "keras/forks_in_fit.py", tmp_path, timeout=90, env=env).good()
     on = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     assert on[1]["ended"] == [["os._exit", 0], ["multiprocessing", 0]] * 4
     for rank in range(2):

@@ -20,7 +20,7 @@ void set_environment(int rank, int ranks, const std::string& rendezvous, const P
                                          {"TNT_SIZE", std::to_string(ranks)},
                                          {"TNT_RENDEZVOUS", rendezvous},
                                          {"TNT_TOKEN", "token-of-" + rendezvous},
-                                         {"TNT_TIMEOUT", "30"}};
+                                         {"TNT_TIMEOUT", "60"}};
   for (const auto& [name, value] : options.environment) all[name] = value;
   for (const auto& [name, value] : all) {
     if (value.empty()) {

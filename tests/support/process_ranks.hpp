@@ -14,7 +14,7 @@ namespace tnt::testing {
 
 struct ProcessOptions {
   std::map<std::string, std::string> environment;  // added to, or replacing, what the launcher sets; "" unsets a variable
-  std::chrono::seconds deadline{50};               // after it the children are killed and the test fails
+  std::chrono::seconds deadline{90};               // after it the children are killed and the test fails
 };
 
 struct Ending {

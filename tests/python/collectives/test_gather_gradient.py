@@ -12,7 +12,7 @@ SIZES = [2, 3]
 
 @pytest.fixture(scope="module", params=SIZES, ids=[f"{size}-ranks" for size in SIZES])
 def found(request):
-    return Findings(request.param, RANKS / "collectives/gather_gradient.py", env={"TNT_TIMEOUT": "30"})
+    return Findings(request.param, RANKS / "collectives/gather_gradient.py", env={"TNT_TIMEOUT": "60"})
 
 
 def test_values(found):

@@ -19,7 +19,7 @@ SETTINGS = {
 @pytest.fixture(scope="module")
 def found():
     return Findings(
-        SIZE, RANKS / "collectives/rank_tools.py", env={"TNT_TIMEOUT": "20", **SETTINGS}, forked=False
+        SIZE, RANKS / "collectives/rank_tools.py", env={"TNT_TIMEOUT": "60", **SETTINGS}, forked=False
     )  # without TensorFlow
 
 

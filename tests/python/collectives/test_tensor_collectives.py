@@ -13,7 +13,7 @@ SIZE = 3
 @pytest.fixture(scope="module")
 def found():
     return Findings(
-        SIZE, RANKS / "collectives/tensor_collectives.py", env={"TNT_TIMEOUT": "20"}, forked=False
+        SIZE, RANKS / "collectives/tensor_collectives.py", env={"TNT_TIMEOUT": "60"}, forked=False
     )  # without TensorFlow
 
 

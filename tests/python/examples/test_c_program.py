@@ -26,7 +26,7 @@ def shell(script: str, folder: Path, prefix: Path) -> str:
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("TNT_")}
     script = "set -e\n" + re.sub("(?<!_)PREFIX|PACKAGE", str(prefix), script)
     words = ["bash", "-c", script]
-    environment = {**inherited, **MPI_ENVIRONMENT, "TNT_TIMEOUT": "30"}
+    environment = {**inherited, **MPI_ENVIRONMENT, "TNT_TIMEOUT": "60"}
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=60 * SLACK)
     assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
     return done.stdout

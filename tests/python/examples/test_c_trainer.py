@@ -17,7 +17,7 @@ from support.launch import Result, run_ranks
 from support.mpirun import mpirun, needs_mpirun
 
 TNT_BENCH = RELEASE / "benchmarks" / "tnt-bench"
-BUCKETS = {"TNT_FUSION_THRESHOLD": "20", "TNT_TIMEOUT": "20"}  # three of them
+BUCKETS = {"TNT_FUSION_THRESHOLD": "20", "TNT_TIMEOUT": "60"}  # three of them
 
 
 @pytest.fixture(scope="module", params=["installed", "installed, then moved", "wheel"])

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.long
 @pytest.fixture(scope="module", params=["keras3", pytest.param("legacy", marks=needs_tf_keras)])
 def found(request):
     keras = {"TF_USE_LEGACY_KERAS": "1"} if request.param == "legacy" else {}
-    return Findings(2, RANKS / "keras/loops/called_models.py", env={"TNT_TIMEOUT": "30", **keras}, timeout=150)
+    return Findings(2, RANKS / "keras/loops/called_models.py", env={"TNT_TIMEOUT": "60", **keras}, timeout=150)
 
 
 def test_a_model_that_couples_samples_is_told_of_once(found):

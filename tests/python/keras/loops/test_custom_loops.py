@@ -17,7 +17,7 @@ TOLERANCE = 1e-6
 def on_three():
     """With one thread for TensorFlow's operations: none may wait in another order than on the other ranks."""
     return Findings(
-        SIZE, RANKS / "keras/loops/custom_loops.py", env={"TNT_TIMEOUT": "20", "TF_NUM_INTEROP_THREADS": "1"}, timeout=200
+        SIZE, RANKS / "keras/loops/custom_loops.py", env={"TNT_TIMEOUT": "60", "TF_NUM_INTEROP_THREADS": "1"}, timeout=200
     )
 
 

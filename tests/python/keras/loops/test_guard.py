@@ -12,7 +12,7 @@ from support.launch import RANKS, run_ranks
 @pytest.fixture(scope="module", params=BOTH)
 def found(request):
     size, environment = request.param
-    return Findings(size, RANKS / "keras/loops/guard.py", env={**environment, "TNT_TIMEOUT": "20"})
+    return Findings(size, RANKS / "keras/loops/guard.py", env={**environment, "TNT_TIMEOUT": "60"})
 
 
 def test_refused_before_anything_changes(found):

@@ -13,7 +13,7 @@ SIZE = 3
 
 @pytest.fixture(scope="module")
 def found():
-    return Findings(SIZE, RANKS / "keras/reduction/sparse_gradients.py", env={"TNT_TIMEOUT": "20"})
+    return Findings(SIZE, RANKS / "keras/reduction/sparse_gradients.py", env={"TNT_TIMEOUT": "60"})
 
 
 BY_ROWS = ["few", "few, eager", "none on one", "none", "just few enough", "double", "rows of matrices", "rows of one",
@@ -79,7 +79,7 @@ def test_repeated_rows_are_those_of_one_device(found, optimizer, rows):
 
 def test_what_differs_from_one_device_is_said_once():
     script = RANKS / "keras/reduction/sparse_gradients.py"
-    (said,) = Findings(2, script, env={"TNT_TIMEOUT": "20"}, only=["repeated_rows_in_shards"])["repeated_rows_in_shards"][0]
+    (said,) = Findings(2, script, env={"TNT_TIMEOUT": "60"}, only=["repeated_rows_in_shards"])["repeated_rows_in_shards"][0]
     assert said.startswith("Adam and rows of an Embedding that occur several times in a batch: reproducible=V adds up")
 
 

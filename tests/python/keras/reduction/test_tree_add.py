@@ -12,7 +12,7 @@ SIZE = 2
 
 @pytest.fixture(scope="module")
 def found():
-    return Findings(SIZE, RANKS / "keras/reduction/tree_add.py", env={"TNT_TIMEOUT": "20"})
+    return Findings(SIZE, RANKS / "keras/reduction/tree_add.py", env={"TNT_TIMEOUT": "60"})
 
 
 @pytest.mark.parametrize(("name", "sums"), [("eight_shards_on_one_rank", 6), ("eight_shards_on_all_ranks", 2)])

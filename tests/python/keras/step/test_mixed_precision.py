@@ -14,7 +14,7 @@ SCALES = [2.0**15, 2.0**15, 2.0**14, 2.0**14, 2.0**14]
 
 @pytest.fixture(scope="module")
 def found():
-    return Findings(SIZE, RANKS / "keras/step/mixed_precision.py", env={"TNT_TIMEOUT": "20"})
+    return Findings(SIZE, RANKS / "keras/step/mixed_precision.py", env={"TNT_TIMEOUT": "60"})
 
 
 @pytest.mark.parametrize("name", ["plain", "clipnorm", "global_clipnorm", "clipvalue", "accumulation"])

@@ -12,7 +12,7 @@ SIZE = 3
 
 @pytest.fixture(scope="module")
 def found():
-    return Findings(SIZE, RANKS / "keras/step/unsynchronised.py", env={"TNT_TIMEOUT": "20"})
+    return Findings(SIZE, RANKS / "keras/step/unsynchronised.py", env={"TNT_TIMEOUT": "60"})
 
 
 def same_error(errors, kind, *words):

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.long
 
 
 SCRIPT = RANKS / "keras/trial/trials.py"
-SHORT = {"TNT_TIMEOUT": "30"}
+SHORT = {"TNT_TIMEOUT": "60"}
 LEGACY_TOO = ["summed", "refused", "gathered_by_itself", "added", "added_and_coupled", "evaluated", "accepted", "in_16_bits"]
 LEGACY_TOO += ["single_batches", "several_outputs"]
 
