@@ -50,3 +50,24 @@ def test_collectives(ranks):
     page = source("collectives.md")
     result = run_alone(page) if ranks == 1 else run_ranks(ranks, page, env={"TNT_TIMEOUT": "60"})
     assert result.good().stdout == f"{ranks} ranks\n"
+
+
+README = """
+import keras
+import numpy as np
+import tensorflow as tf
+
+keras.utils.set_random_seed(1)
+keras_model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+x = np.random.default_rng(0).normal(size=(512, 4)).astype("float32")
+dataset = tf.data.Dataset.from_tensor_slices((x, x.sum(1, keepdims=True)))
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_the_lines_of_the_readme(ranks, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # they save a file
+    page = README + source("../README.md", least=1) + "rank, size = tnt.get_rank(), tnt.get_size()\n" + END
+    page += 'keras.models.load_model("model.keras")\n'
+    result = run_alone(page) if ranks == 1 else run_ranks(ranks, page, env={"TNT_TIMEOUT": "60"})
+    assert f"equal on {ranks}" in result.good().stdout

@@ -315,6 +315,17 @@ def test_the_job_of_the_first_steps(cluster: Slurm, environment, tmp_path: Path,
 
 
 @needs_slurm
+def test_the_checks_before_the_first_steps(cluster: Slurm, environment):
+    """The commands of docs/slurm.md that try a node and list the plug-ins."""
+    commands = re.findall(r"^srun (--nodes.*|--mpi=list)$", (ROOT / "docs/slurm.md").read_text(), re.MULTILINE)
+    assert len(commands) == 2
+    env = {**environment, "PATH": f"{Path(sys.executable).parent}:{cluster.environment['PATH']}"}
+    tried, listed = (cluster.run("srun", *words.replace("~/tnt/bin/", "").split(), timeout=90, env=env) for words in commands)
+    assert tried.code == 0 and "Training works here." in tried.said, tried.said
+    assert re.search(r"\bpmix\b", listed.said), listed.said
+
+
+@needs_slurm
 def test_an_array_of_jobs_goes_on_where_it_was_stopped(cluster: Slurm, environment, tmp_path: Path):
     """The example's job, which Slurm stops in the middle and starts again, has the loss of one that nobody has stopped."""
     for name in ("rates.py", "rates.sbatch"):

@@ -1,7 +1,8 @@
 """Runs the steps of packaging/Containerfile in a fresh Debian, without a container program: `tools/container`.
 
-Each stage is a folder that debootstrap fills, and each RUN is a chroot into it. So what the file says is tried where there is
-neither podman nor docker. It needs root, debootstrap and a network.
+`tools/container packaging/apptainer.def` runs those of Apptainer's file. Each stage is a folder that debootstrap fills, and
+each RUN is a chroot into it. So what the files say is tried where there is neither podman nor Apptainer. It needs root,
+debootstrap and a network.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from release.environments import ROOT
 
 FILE = ROOT / "packaging/Containerfile"
+DEFINITION = ROOT / "packaging/apptainer.def"
 RELEASES = {"debian:12": "bookworm"}
 OF_THIS_MACHINE = ("etc/resolv.conf", "etc/hosts", "etc/apt/apt.conf.d", "etc/pip.conf", "etc/ssl/certs")
 """The ways to the network, which a container program would give the steps, too."""
@@ -28,16 +31,24 @@ def main() -> int:
     parser.add_argument(
         "--folder", type=Path, default=ROOT / "build/container", help="for the file systems (default: %(default)s)"
     )
-    folder = parser.parse_args().folder.absolute()
+    parser.add_argument(
+        "file",
+        nargs="?",
+        type=Path,
+        default=FILE,
+        help="a Containerfile, or a .def of Apptainer (default: packaging/Containerfile)",
+    )
+    given = parser.parse_args()
+    folder, file = given.folder.absolute(), given.file.resolve()
     if os.geteuid() != 0 or shutil.which("debootstrap") is None:
         print("tools/container: needs root, and debootstrap (Debian: debootstrap)", file=sys.stderr)
         return 2
     try:
-        build(FILE.read_text(), folder)
+        build(definition_steps(file.read_text()) if file.suffix == ".def" else steps(file.read_text()), folder)
     except subprocess.CalledProcessError as error:
         print(f"tools/container: failed: {' '.join(map(str, error.cmd))}", file=sys.stderr)
         return 1
-    print(f"tools/container: all steps of {FILE.relative_to(ROOT)} have run, in {folder}")
+    print(f"tools/container: all steps of {file.relative_to(ROOT)} have run, in {folder}")
     return 0
 
 
@@ -50,11 +61,40 @@ def steps(text: str) -> Iterator[tuple[str, str]]:
             yield instruction.upper(), arguments.strip()
 
 
-def build(text: str, folder: Path) -> None:
+def definition_steps(text: str) -> Iterator[tuple[str, str]]:
+    """The same of a definition file of Apptainer. SETUP is a script on this machine."""
+    for stage in re.split(r"^(?=Bootstrap:)", text, flags=re.MULTILINE)[1:]:
+        header, *sections = re.split(r"^%", stage, flags=re.MULTILINE)
+        of_stage = dict(line.split(": ", 1) for line in header.splitlines() if ": " in line)
+        yield "FROM", f"{of_stage['From']} AS {of_stage['Stage']}"
+        tests = []
+        for section in sections:
+            title, _, script = section.partition("\n")
+            name, *words = title.split()
+            script = textwrap.dedent(script).strip()
+            if name == "setup":
+                yield "SETUP", script
+            elif name == "files":
+                for line in script.splitlines():
+                    yield "COPY", f"--from={words[1]} {line}"
+            elif name == "post":
+                yield "RUN", f"set -e\n{script}"
+            elif name == "environment":
+                for line in script.splitlines():
+                    yield "ENV", line.removeprefix("export ")
+            elif name == "test":
+                tests.append(f"set -e\n{script}")
+            elif name != "runscript":
+                raise ValueError(f"{DEFINITION}: %{name} is not known here")
+        for test in tests:  # Apptainer runs it when all else has been done
+            yield "RUN", test
+
+
+def build(steps_of_file: Iterable[tuple[str, str]], folder: Path) -> None:
     """Runs all steps. Raises CalledProcessError."""
     stages: dict[str, Path] = {}
     root, environment = folder, {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
-    for instruction, arguments in steps(text):
+    for instruction, arguments in steps_of_file:
         print(f"tools/container: {instruction} {arguments}", flush=True)
         if instruction == "FROM":
             image, *name = re.split(r"\s+AS\s+", arguments, flags=re.IGNORECASE)
@@ -62,12 +102,15 @@ def build(text: str, folder: Path) -> None:
             _unpack(image, folder, root)
         elif instruction == "RUN":
             _run(root, arguments, environment)
+        elif instruction == "SETUP":
+            words = ["sh", "-e", "-c", arguments]
+            subprocess.run(words, check=True, cwd=ROOT, env={**os.environ, "APPTAINER_ROOTFS": str(root)})
         elif instruction == "COPY":
             _copy(arguments, stages, root)
         elif instruction == "ENV":
             environment |= dict([arguments.split("=", 1)])
         elif instruction != "CMD":
-            raise ValueError(f"{FILE}: {instruction} is not known here")
+            raise ValueError(f"{instruction} is not known here")
 
 
 def _unpack(image: str, folder: Path, root: Path) -> None:

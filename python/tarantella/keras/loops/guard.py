@@ -172,8 +172,8 @@ def _ids(model: Any) -> list[int]:
 
 
 def _listed(variables: Sequence[Any]) -> str:
-    others = f" and {len(variables) - 1} other variables" if len(variables) > 1 else ""
-    return f"{adapter.path(variables[0])}{others}"
+    others = len(variables) - 1
+    return adapter.path(variables[0]) + (f" and {others} other variable{'s' if others > 1 else ''}" if others else "")
 
 
 # ------------------------------------------------------------------------------------------------------------------ assignments

@@ -25,8 +25,8 @@ INTERVAL = 1.0
 TICKS = os.sysconf("SC_CLK_TCK")
 
 REMEDY = (
-    f"Wrap the model with tnt.Model(model), or call what your loop needs ({page('custom-loops.md')}); "
-    "a script that needs no other ranks is started without tarantella"
+    f"Wrap the model with tnt.Model(model); for a custom training loop, see {page('custom-loops.md')}. "
+    "Start a script that needs no other ranks without tarantella"
 )
 TRAINED_ALONE = 1
 """The exit code of a job in which each rank has trained, and none has joined."""
@@ -76,8 +76,8 @@ class JoinWatch:
             return None
         self._is_over = True
         return (
-            f"warning: no rank has joined the job, {CPU_SECONDS:g} s of computing after its start. Unless the program still "
-            f"will, each of the {counted(self._ranks, 'rank')} does all the work alone. {REMEDY}"
+            f"warning: no rank has joined the job, {CPU_SECONDS:g} s of computing after its start. Unless the program joins "
+            f"later, each of the {counted(self._ranks, 'rank')} does all the work alone. {REMEDY}"
         )
 
     def last_warning(self) -> str | None:
@@ -85,9 +85,9 @@ class JoinWatch:
         self._on_notice()  # the last ones may not have been read
         if self.trained_alone():
             return (
-                f"wrap the model with tnt.Model(model): each of the {counted(self._ranks, 'rank')} has trained a model of its "
-                f"own, and nothing was synchronised, so the job has failed (exit code {TRAINED_ALONE}). A loop of your own "
-                f"calls what {page('custom-loops.md')} shows; a script that needs no other ranks is started without tarantella"
+                f"wrap the model with tnt.Model(model): each of the {counted(self._ranks, 'rank')} has trained its own model, "
+                f"and nothing was synchronised, so the job has failed (exit code {TRAINED_ALONE}). For a custom training loop, "
+                f"see {page('custom-loops.md')}. Start a script that needs no other ranks without tarantella"
             )
         if self._is_over or self._has_joined():
             return None

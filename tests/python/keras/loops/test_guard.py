@@ -114,4 +114,4 @@ def test_a_script_that_only_imports_the_package_is_warned():
     """
     result = run_ranks(2, script, timeout=30)
     assert result.stderr.count("nothing is synchronised") == 1, result.stderr
-    assert result.code == 1 and "each of the 2 ranks has trained a model of its own" in result.stderr
+    assert result.code == 1 and "each of the 2 ranks has trained its own model" in result.stderr

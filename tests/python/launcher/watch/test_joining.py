@@ -60,7 +60,7 @@ def test_a_training_that_never_joins_fails(here, text):
     result = here.run("-n", 2, "--max-restarts", 1, "--", program(here, text))
     assert result.returncode == 1, result.stderr
     (line,) = [line for line in result.stderr.splitlines() if "has trained" in line or "restart" in line]
-    assert line.startswith("tarantella: wrap the model with tnt.Model(model): each of the 2 ranks has trained a model of its")
+    assert line.startswith("tarantella: wrap the model with tnt.Model(model): each of the 2 ranks has trained its own model")
 
 
 def test_a_training_that_joins_or_is_alone_does_not_fail(here):
