@@ -38,6 +38,14 @@ def device_of_gradients() -> int:
     return device_placement.HOST
 
 
+def device_of_reducer(has_hook: bool) -> int:
+    """Where one reducer of gradients has them. Collective. A hook is called on the host, on whichever ranks it is."""
+    found = device_of_gradients()
+    if found == device_placement.HOST or not collectives.all_reduce(int(has_hook), "max"):
+        return found
+    return device_placement.HOST
+
+
 def has_usable_gpu() -> bool:
     """Whether this rank alone could reduce on a GPU."""
     visible = device_placement.visible_gpus()

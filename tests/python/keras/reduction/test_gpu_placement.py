@@ -53,6 +53,10 @@ def test_a_rank_may_have_no_gpu(found: Findings) -> None:
     assert found["a_rank_may_have_no_gpu"] == expected
 
 
+def test_a_hook_is_called_on_the_host(found: Findings) -> None:
+    assert found["a_hook_is_called_on_the_host"] == [[0, -1, 0], [1, -1, 1]]
+
+
 def test_an_elastic_job_asks_no_other_rank(found: Findings) -> None:
     assert found["an_elastic_job_asks_no_other_rank"] == [[-1, True], [None, True]]
 

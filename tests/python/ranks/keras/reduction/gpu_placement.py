@@ -113,6 +113,13 @@ def a_rank_may_have_no_gpu() -> Any:
 
 
 @check
+def a_hook_is_called_on_the_host() -> Any:
+    """Also if one rank alone has one; other reducers of these ranks use the GPU."""
+    with made_up([RANK], ""):
+        return [device.device_of_reducer(has_hook) for has_hook in (False, RANK == 1, False)]
+
+
+@check
 def an_elastic_job_asks_no_other_rank() -> Any:
     """A newcomer would ask ranks that know the answer: rank 0 asks here, and rank 1 does not."""
     os.environ[variables.ELASTIC] = "1"
