@@ -458,8 +458,9 @@ typedef struct {
   /* The maximum number of thread blocks that packing, unpacking and NCCL may each take from the caller's kernels; 0: no limit.
    * For gradients on a device only. */
   int max_ctas;
-  /* Not 0: tnt_reducer_stats has the seconds of a device, from events with times: six more events for each bucket. A timeline
-   * has them, too. For gradients on a device only. */
+  /* n > 0: tnt_reducer_stats has the seconds of a device, from events with times: five more for each bucket in the first n
+   * steps and in every n-th one. The other steps count as the last one whose times are known. 1: every step, as a timeline has.
+   * For gradients on a device only. */
   int timing;
   /* Not 0: results are float32, whatever the type of the gradients, and each sum over ranks is added to what is there: main
    * gradients of a trainer that computes in 16 bits. The caller sets them to zero before the first of several steps. The

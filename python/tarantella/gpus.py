@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
-from tarantella import environment, mpi, settings
+from tarantella import environment, mpi, settings, vendors
 from tarantella.errors import InvalidArgumentError
 
 logger = logging.getLogger("TNT_LIB")
@@ -24,18 +24,12 @@ def choose(tf: ModuleType) -> None:
     Raises:
         InvalidArgumentError: there are fewer devices than TNT_GPUS_PER_NODE says, or TensorFlow has taken them already.
     """
-    for kind in _accelerators(tf.config.list_physical_devices()) or ["GPU"]:
+    for kind in _choosable(tf.config.list_physical_devices()) or ["GPU"]:
         _choose(tf, kind)
 
 
 SERVED_OTHERWISE = ("TPU", "XLA_")
 """How names of types begin whose devices a process cannot choose among."""
-
-SHOWING = {
-    "GPU": ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
-    "XPU": ("ZE_AFFINITY_MASK", "ONEAPI_DEVICE_SELECTOR"),
-}
-"""By type of device: the variables with which users and clusters show a process some of NVIDIA's and AMD's, and of Intel's."""
 
 
 def first_devices(devices: list[Any], wanted: int | None) -> list[Any]:
@@ -58,13 +52,13 @@ def shortage(tf: ModuleType) -> str:
     rank, ranks = environment.local_rank(), mpi.local_size()
     if rank is None or settings.gpus_per_node() is not None:
         return ""
-    devices = {kind: tf.config.list_physical_devices(kind) for kind in _accelerators(tf.config.get_visible_devices())}
+    devices = {kind: tf.config.list_physical_devices(kind) for kind in _choosable(tf.config.get_visible_devices())}
     chosen_here = {
         kind: tf.config.get_visible_devices(kind) == device_of_rank(present, rank) for kind, present in devices.items()
     }
     counts = {kind: len(present) for kind, present in devices.items() if chosen_here[kind]}
     most = max(counts.values(), default=ranks)
-    shown = [name for kind in counts for name in SHOWING.get(kind, ()) if os.environ.get(name)]
+    shown = [name for kind in counts for name in vendors.showing(kind) if os.environ.get(name)]
     if most >= ranks or (most == 1 and (mpi.started_by_mpi() or shown)):
         return ""
     found = " and ".join(f"{count} {kind}{'s' * (count > 1)}" for kind, count in counts.items())
@@ -74,10 +68,14 @@ def shortage(tf: ModuleType) -> str:
     )
 
 
-def _accelerators(devices: Iterable[Any]) -> list[str]:
-    """The types of these devices, each once, but of those that a process cannot choose among."""
-    types = dict.fromkeys(device.device_type for device in devices)
-    return [kind for kind in types if kind != "CPU" and not kind.startswith(SERVED_OTHERWISE)]
+def accelerators(devices: Iterable[Any]) -> list[str]:
+    """The types of these devices beside CPUs, each once."""
+    return [kind for kind in dict.fromkeys(device.device_type for device in devices) if kind != "CPU"]
+
+
+def _choosable(devices: Iterable[Any]) -> list[str]:
+    """The types of those among which a process can choose."""
+    return [kind for kind in accelerators(devices) if not kind.startswith(SERVED_OTHERWISE)]
 
 
 def _choose(tf: ModuleType, kind: str) -> None:

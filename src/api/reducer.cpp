@@ -190,7 +190,7 @@ std::unique_ptr<tnt_reducer> make_device_reducer(tnt_comm& on, const PlanConfig&
                                       .timeout = call.timeout,
                                       .rank_invariant = options.determinism == TNT_DETERMINISM_RANKS,
                                       .statistics = options.statistics != 0,
-                                      .timing = options.timing != 0,
+                                      .timing = static_cast<std::size_t>(options.timing),
                                       .accumulate = options.accumulate != 0,
                                       .gradients_in_buckets = options.gradients_in_buckets != 0,
                                       .clip_norm = options.clip_norm,
@@ -214,6 +214,7 @@ void check_device_options(const tnt_reducer_options_t& options) {
          options.clip_norm);
   }
   if (options.max_ctas < 0) fail(TNT_INVALID_ARGUMENT, "options->max_ctas is {}", options.max_ctas);
+  if (options.timing < 0) fail(TNT_INVALID_ARGUMENT, "options->timing is {}", options.timing);
   if (options.device != TNT_DEVICE_HOST) return;
   if (options.statistics != 0) fail(TNT_UNSUPPORTED, "options->statistics: for gradients on a device only");
   if (options.timing != 0) fail(TNT_UNSUPPORTED, "options->timing: for gradients on a device only: others are timed anyway");

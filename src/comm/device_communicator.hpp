@@ -66,6 +66,11 @@ class DeviceCommunicator : NonCopyable {
   // Throws the error of the work that the device has passed, which may have ended without a result.
   virtual void check() { throw_if_aborted(); }
 
+  // Later work on stream() comes after the earlier work of another stream, which is not being captured: by an event that the
+  // communicator records anyway, before its next operation, which is the next that is enqueued there. False: it has none, and
+  // nothing was done.
+  [[nodiscard]] virtual bool follow(StreamHandle /*stream*/) { return false; }
+
   // Makes the stream wait for the last operation, by an event that the communicator has recorded after it anyway. False: it
   // has none, as in a capture.
   [[nodiscard]] virtual bool follow_last(StreamHandle /*stream*/) { return false; }

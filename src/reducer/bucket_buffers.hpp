@@ -26,6 +26,10 @@ class BucketBuffers : NonCopyable {
                 StreamHandle stream);
 
   [[nodiscard]] Buffer& of(std::size_t bucket) noexcept { return buffers_[bucket % buffers_.size()]; }
+  // All work on the memory is known to be done when the next user begins.
+  void forget_users() noexcept {
+    for (Buffer& buffer : buffers_) buffer.last_user.reset();
+  }
   // Work on the memory may never end: it is not released before the process ends.
   void leave() noexcept;
 

@@ -57,7 +57,9 @@ DeviceReducer::DeviceReducer(std::shared_ptr<Device> device, std::unique_ptr<Dev
   if (n > 0) make_buffers(has_own_buffers() ? n : std::min(n, buffers_in_flight));
   if (measures()) statistics_.emplace(*device_, n * sizeof(gpu::Statistics), unpack_stream_.get());
   if (clips()) factor_.emplace(*device_, sizeof(double), unpack_stream_.get());
-  if (options_.timing || trace != nullptr) times_.emplace(*device_, n, trace, options_.name, pack_stream_.get());
+  if (options_.timing > 0 || trace != nullptr) {
+    times_.emplace(*device_, n, trace != nullptr ? 1 : options_.timing, trace, options_.name, pack_stream_.get());
+  }
 }
 
 void DeviceReducer::check_plan() const {
@@ -246,7 +248,7 @@ void DeviceReducer::launch_due(StreamHandle stream) {
     std::vector<StreamHandle> joined;  // one record on a caller's stream for all buckets that are due
     while (steps_.stage(next_) == StepState::Stage::full) {
       if (times_ && !capturing) {
-        if (next_ == 0) times_->collect(stats_);
+        if (next_ == 0) times_->begin_step(stats_);
         if (next_ + 1 == states_.size()) times_->last_gradient(stream);
       }
       launch(next_, capturing, joined);
@@ -274,15 +276,18 @@ void DeviceReducer::launch(std::size_t bucket, bool capturing, std::vector<Strea
   const StreamHandle packing = pack_stream_.get();
   const StreamHandle unpacking = unpack_stream_.get();
   state.streams.join(*device_, packing, joined);
+  if (bucket == 0) forget_users(capturing, joined);
   if (times_ && !capturing) times_->begin(bucket, packing);
   pack(bucket, capturing);
   if (hook_) call_hook(bucket);
   record_time(bucket, DeviceTimes::Moment::packed, packing, capturing);
-  state.packed.record(packing, capturing);
-  state.packed.wait_on(comm_->stream(), capturing);
+  if (capturing || !travels(bucket) || !comm_->follow(packing)) {
+    state.packed.record(packing, capturing);
+    state.packed.wait_on(comm_->stream(), capturing);
+  }
   record_time(bucket, DeviceTimes::Moment::started, comm_->stream(), capturing);
-  const bool communicated = reduce(bucket);
-  if (!communicated || !comm_->follow_last(unpacking)) {
+  if (travels(bucket)) reduce(bucket);
+  if (!travels(bucket) || !comm_->follow_last(unpacking)) {
     state.reduced.record(comm_->stream(), capturing);
     state.reduced.wait_on(unpacking, capturing);
   }
@@ -309,6 +314,13 @@ gpu::BucketLaunch DeviceReducer::launch_of(std::size_t bucket) {
   return launch;
 }
 
+// If packing has joined the stream that waits for the step before, no bucket of this one has to wait for its buffer.
+void DeviceReducer::forget_users(bool capturing, const std::vector<StreamHandle>& joined) {
+  const StreamHandle all_done_on = std::exchange(all_done_on_, nullptr);
+  if (capturing || all_done_on == nullptr) return;
+  if (std::find(joined.begin(), joined.end(), all_done_on) != joined.end()) buffers_->forget_users();
+}
+
 void DeviceReducer::pack(std::size_t bucket, bool capturing) {
   const DeviceRange range(*device_, "pack");
   State& state = states_[bucket];
@@ -317,10 +329,14 @@ void DeviceReducer::pack(std::size_t bucket, bool capturing) {
   if (state.in_place < plan_.buckets()[bucket].tensors.size()) device_->pack(launch_of(bucket), packing);
 }
 
+// A bucket in 8 bits of one rank is its sum.
+bool DeviceReducer::travels(std::size_t bucket) {
+  return buffer_of(bucket).gathered != nullptr || !is_float8(plan_.buckets()[bucket].dtype);
+}
+
 // The ranks exchange slices, one for each rank, and our kernel sums each slice in a tree that does not depend on the transport.
-// As many bytes travel as in a ring. Returns false if nothing has to be communicated: the communicator's last operation is of
-// another bucket then.
-bool DeviceReducer::reduce(std::size_t bucket) {
+// As many bytes travel as in a ring.
+void DeviceReducer::reduce(std::size_t bucket) {
   const DeviceRange range(*device_, "reduce");
   const BucketBuffers::Buffer& buffer = buffer_of(bucket);
   const State& state = states_[bucket];
@@ -330,13 +346,10 @@ bool DeviceReducer::reduce(std::size_t bucket) {
     const auto rank = static_cast<std::size_t>(comm_->rank());
     const std::size_t begin = std::accumulate(state.owned.begin(), state.owned.begin() + comm_->rank(), std::size_t{0});
     auto* const own = data + (state.owned[rank] == 0 ? 0 : begin * dtype_size(dtype));
-    comm_->run({uneven_call(Call::reduce_scatter_v, state.owned, dtype), data, own, state.owned}, details_[bucket]);
-    return true;
+    return comm_->run({uneven_call(Call::reduce_scatter_v, state.owned, dtype), data, own, state.owned}, details_[bucket]);
   }
   if (buffer.gathered == nullptr) {
-    if (is_float8(dtype)) return false;  // of one rank: it is the sum
-    comm_->run({{.kind = Call::all_reduce, .dtype = dtype, .count = state.count}, data, data}, details_[bucket]);
-    return true;
+    return comm_->run({{.kind = Call::all_reduce, .dtype = dtype, .count = state.count}, data, data}, details_[bucket]);
   }
   const tnt_dtype_t moved = is_float8(dtype) ? TNT_UINT8 : dtype;  // of the same size
   const std::size_t slice = state.count / static_cast<std::size_t>(comm_->size());
@@ -349,7 +362,6 @@ bool DeviceReducer::reduce(std::size_t bucket) {
   for (int rank = 0; rank < comm_->size(); ++rank) sources.push_back(gathered + static_cast<std::size_t>(rank) * bytes);
   device_->reduce(own, sources.data(), comm_->size(), slice, dtype, comm_->stream());
   comm_->run({{.kind = Call::all_gather, .dtype = moved, .count = slice}, own, data}, details_[bucket]);
-  return true;
 }
 
 void DeviceReducer::unpack(std::size_t bucket) {
@@ -398,6 +410,8 @@ void DeviceReducer::wait_for(std::size_t bucket, StreamHandle stream) {
   const bool capturing = device_->capturing(stream);
   states_[bucket].done.wait_on(stream, capturing);
   steps_.waited_for(bucket);
+  // unpacking is in stream order
+  if (!capturing && bucket + 1 == states_.size() && next_ == 0) all_done_on_ = stream;
   if (!capturing || bucket + 1 < states_.size()) return;
   // this capture's work has joined the stream; another capture must not refer to its events
   for (State& state : states_) {

@@ -29,7 +29,7 @@ struct DeviceReducerOptions {
   double timeout = 600.0;             // seconds that the destructor waits for the device
   bool rank_invariant = false;        // sums in a tree over ranks: the same bits on any power-of-two number of ranks
   bool statistics = false;            // of the reduced gradients
-  bool timing = false;                // stats() has seconds; a timeline implies it
+  std::size_t timing = 0;             // stats() has seconds, of each n-th step; 0: none; a timeline has each step
   bool accumulate = false;            // results are float32, and sums are added to them
   bool gradients_in_buckets = false;  // each bucket has memory of its own, where gradients can lie
   double clip_norm = 0.0;             // results are scaled so that their global norm is at most this; 0: not
@@ -112,9 +112,11 @@ class DeviceReducer final : public GradientReducer {
   void throw_if_failed() const;
   void launch_due(StreamHandle stream);
   void launch(std::size_t bucket, bool capturing, std::vector<StreamHandle>& joined);
+  void forget_users(bool capturing, const std::vector<StreamHandle>& joined);
   void pack(std::size_t bucket, bool capturing);
   void call_hook(std::size_t bucket);
-  [[nodiscard]] bool reduce(std::size_t bucket);
+  [[nodiscard]] bool travels(std::size_t bucket);
+  void reduce(std::size_t bucket);
   void unpack(std::size_t bucket);
   void measure(std::size_t bucket);
   void sum_statistics(std::size_t bucket);
@@ -144,7 +146,8 @@ class DeviceReducer final : public GradientReducer {
   std::optional<DeviceBuffer> factor_;  // of clip_norm
   DeviceArguments arguments_;
   BucketHook hook_;
-  std::size_t next_ = 0;  // the next bucket to launch
+  std::size_t next_ = 0;                // the next bucket to launch
+  StreamHandle all_done_on_ = nullptr;  // it waits for all that was launched before bucket 0 of the next step
   std::optional<Error> error_;
   mutable ReducerStats stats_;
   mutable std::optional<DeviceTimes> times_;

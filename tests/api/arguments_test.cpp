@@ -312,6 +312,7 @@ const Misuse misuses[] = {
        });
      },
      "options->owners[1] is 1, the rank that needs the sum of"},
+    {"Timing", [] { return create_with([](auto& options) { options.timing = -1; }); }, "options->timing is -1"},
     {"MaxCtas", [] { return create_with([](auto& options) { options.max_ctas = -1; }); }, "options->max_ctas is -1"},
     {"StatisticsOnHost", [] { return create_with([](auto& options) { options.statistics = 1; }); }, "options->statistics",
      TNT_UNSUPPORTED},

@@ -119,6 +119,9 @@ SAME_FUNCTION(ncclCommWindowRegister);
 SAME_FUNCTION(ncclCommWindowDeregister);
 static_assert(ours::symmetric_window == NCCL_WIN_COLL_SYMMETRIC);
 #endif
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 0)
+SAME_FUNCTION(ncclAlltoAll);
+#endif
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 23, 4)
 SAME_FUNCTION(ncclCommInitRankScalable);
 #endif

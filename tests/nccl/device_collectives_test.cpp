@@ -137,6 +137,24 @@ TEST_P(DeviceCollectives, AllToAll) {
   });
 }
 
+// From 2.28 on NCCL has a function for it, which its copy engines can serve; before, it is a group of messages.
+TEST_F(NcclTest, AnAllToAllIsOneCallWhereNcclHasIt) {
+  for (const auto& [version, calls] : {std::pair{22707, 0}, std::pair{22809, 3}}) {
+    testing::FakeNccl::set("version", version);
+    const long before = testing::FakeNccl::count("ncclAlltoAll");
+    testing::run_nccl(3, [](NcclRank& rank) {
+      const auto in = inputs(3, TNT_FLOAT32, 15, 11);
+      Array expected(TNT_FLOAT32, 15);
+      for (std::size_t each = 0; each < 3; ++each) expected.place(5 * each, in[each].part(5 * at(rank.comm.rank()), 5));
+      const OnDevice source = put(rank, in[at(rank.comm.rank())]);
+      const OnDevice target = put(rank, Array(TNT_FLOAT32, 15));
+      all_to_all(rank.comm, source.get(), target.get(), 5, TNT_FLOAT32, "");
+      EXPECT_EQ(target.read(), expected);
+    });
+    EXPECT_EQ(testing::FakeNccl::count("ncclAlltoAll") - before, calls) << version;
+  }
+}
+
 TEST_P(DeviceCollectives, ReduceGatherAndScatter) {
   run([](NcclRank& rank) {
     const auto ranks = at(rank.comm.size());

@@ -420,6 +420,25 @@ FAKE_EXPORT nccl::ncclResult_t ncclGroupEnd() {
   return take(comm, lock, "ncclGroupEnd", [&] { return together(comm, group); });
 }
 
+// As NCCL does without copy engines: a group of messages.
+FAKE_EXPORT nccl::ncclResult_t ncclAlltoAll(const void* in, void* out, size_t count, nccl::ncclDataType_t type,
+                                            nccl::ncclComm_t comm, nccl::ncclStream_t stream) {
+  const std::size_t ranks = ranks_of(comm);
+  if (ranks == 0) return nccl::ncclInvalidArgument;
+  {
+    const Lock lock(State::get().mutex);
+    State::get().counted("ncclAlltoAll");
+  }
+  const std::size_t bytes = count * bytes_of(type);
+  ncclGroupStart();
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const int peer = static_cast<int>(rank);
+    ncclSend(static_cast<const char*>(in) + rank * bytes, count, type, peer, comm, stream);
+    ncclRecv(static_cast<char*>(out) + rank * bytes, count, type, peer, comm, stream);
+  }
+  return ncclGroupEnd();
+}
+
 FAKE_EXPORT void tnt_fake_nccl_reset() {
   const Lock lock(State::get().mutex);
   State::get().reset();

@@ -83,13 +83,15 @@ TEST_F(NcclLibraryTest, NewerFunctionsAreTakenWhereTheVersionHasThem) {
     int version;
     bool split;
     bool scalable;
+    bool all_to_all;
   };
-  for (const Case& each :
-       {Case{21400, false, false}, Case{21805, false, false}, Case{22304, true, true}, Case{23003, true, true}}) {
+  for (const Case& each : {Case{21400, false, false, false}, Case{21805, false, false, false}, Case{22304, true, true, false},
+                           Case{22707, true, true, false}, Case{22809, true, true, true}, Case{23003, true, true, true}}) {
     FakeNccl::set("version", each.version);
     const NcclLibrary library(TNT_FAKE_NCCL);
     EXPECT_EQ(library->CommSplit != nullptr, each.split) << each.version;
     EXPECT_EQ(library->CommInitRankScalable != nullptr, each.scalable) << each.version;
+    EXPECT_EQ(library->AlltoAll != nullptr, each.all_to_all) << each.version;
   }
 }
 

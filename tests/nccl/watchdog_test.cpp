@@ -30,9 +30,10 @@ class WatchdogTest : public ::testing::Test {
   Watchdog watch(double timeout) { return {device, stream->get(), host, nullptr, 0, timeout, library}; }
 
   // Blocks the stream until it is released.
-  void hold() {
+  void hold() { hold(*stream); }
+  void hold(const Stream& which) {
     device.enqueue(
-        stream->get(), {}, {},
+        which.get(), {}, {},
         [this] {
           while (blocked) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         },
@@ -81,6 +82,29 @@ TEST_F(WatchdogTest, TheDeadlineBeginsWhenTheDeviceComesToIt) {
   device.synchronize(stream->get());
   watchdog.stop();
   EXPECT_EQ(library.aborts, 0);
+}
+
+// The event that orders two streams is the beginning of the next operation, and only of that.
+TEST_F(WatchdogTest, TheDeadlineBeginsWhenWhatIsFollowedHasEnded) {
+  const Stream other(device);
+  Watchdog watchdog = watch(0.2);
+  const int before = device.calls(testing::Call::record);
+  hold(other);
+  watchdog.follow(other.get());
+  watchdog(sum_of_4, "the first", [] {});
+  EXPECT_EQ(device.calls(testing::Call::record) - before, 2);
+  watchdog(sum_of_4, "the second", [] {});
+  EXPECT_EQ(device.calls(testing::Call::record) - before, 4);
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  EXPECT_FALSE(watchdog.aborted());
+  blocked = false;
+  device.synchronize(stream->get());
+  blocked = true;
+  watchdog.follow(other.get());
+  watchdog(sum_of_4, "the third", [&] { hold(); });
+  const std::string message = ending(watchdog);
+  EXPECT_NE(message.find("(operation 3, the third) has not finished within 0.2 s"), std::string::npos) << message;
+  blocked = false;
 }
 
 TEST_F(WatchdogTest, WhatDoesNotEndIsAborted) {

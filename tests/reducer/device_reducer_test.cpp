@@ -4,12 +4,14 @@
 
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <latch>
 #include <numeric>
 #include <random>
@@ -17,6 +19,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "base/read_text.hpp"
 #include "nccl/nccl_job.hpp"
 #include "reducer/random_model.hpp"
 #include "support/effort.hpp"
@@ -40,12 +43,12 @@ struct Below {
 // A rank with a trainer's stream. The device checks the accesses of the trainer's kernels.
 class Trainer {
  public:
-  Trainer(Communicator& host, Plan plan, const DeviceReducerOptions& options, const Below& below = {})
+  Trainer(Communicator& host, Plan plan, const DeviceReducerOptions& options, const Below& below = {}, Trace* trace = nullptr)
       : device(std::make_shared<SimulatedDevice>(host.rank(), simulation(host.rank()), *below.kernels)),
         stream(*device),
         other(*device),
         reducer(device, kept(testing::make_communicator(below.backend, *device, host, testing::options(timeout))),
-                std::move(plan), options) {}
+                std::move(plan), options, trace) {}
 
   // A kernel that computes a gradient.
   void compute(void* to, const Array& values, StreamHandle on) const {
@@ -316,12 +319,45 @@ TEST_F(FiveTensors, CallersGetEventsAndWaitsOnly) {
     EXPECT_EQ(trainer.device->calls(testing::Call::synchronize), synchronized);
     EXPECT_EQ(trainer.device->calls(testing::Call::pack), packs + 3);  // one launch for each bucket
     EXPECT_EQ(trainer.device->calls(testing::Call::copy), copies);     // nothing is uploaded
-    // for each bucket: on the caller's stream, when it is packed, before and after NCCL's work, when it is unpacked
-    EXPECT_EQ(trainer.device->calls(testing::Call::record), records + 3 * 5);
+    // for each bucket: on the caller's stream, when it is packed, after NCCL's work, when it is unpacked
+    EXPECT_EQ(trainer.device->calls(testing::Call::record), records + 3 * 4);
     const auto enqueued = trainer.device->enqueued_on(trainer.stream.get());
     EXPECT_EQ(std::count(enqueued.end() - 4, enqueued.end(), "record"), 3) << fmt::format("{}", fmt::join(enqueued, ", "));
     EXPECT_EQ(enqueued.back(), "wait");
   });
+}
+
+// A step as Keras has it: gradients one after another, and a wait for each bucket. What the host pays for a bucket are the
+// calls of the runtime and of NCCL.
+TEST_F(FiveTensors, ABucketTakesFewCalls) {
+  constexpr std::size_t n = 8;
+  constexpr std::array enqueuing{testing::Call::record, testing::Call::wait, testing::Call::pack, testing::Call::unpack};
+  std::vector<TensorSpec> specs;
+  for (std::size_t i = 0; i < n; ++i) specs.push_back({fmt::format("w{}", i), count, TNT_FLOAT32});
+  run_trainers(2, Plan(specs, 0),
+               [&](Trainer& trainer, int /*rank*/) {
+                 const StreamHandle stream = trainer.stream.get();
+                 const DeviceBuffer memory = trainer.memory(Array(TNT_FLOAT32, count * n));
+                 const auto calls = [&] {
+                   int sum = 0;
+                   for (const testing::Call kind : enqueuing) sum += trainer.device->calls(kind);
+                   return sum;
+                 };
+                 const auto queries = [&] { return trainer.device->calls(testing::Call::capturing); };
+                 std::array<int, 2> before{};
+                 for (int step = 0; step < 40; ++step) {
+                   if (step == 24) before = {calls(), queries()};
+                   for (std::size_t tensor = n; tensor-- > 0;) {
+                     auto* const gradient = static_cast<float*>(memory.get()) + count * tensor;
+                     trainer.reducer.ready(tensor, {.in = gradient, .out = gradient}, stream);
+                   }
+                   for (std::size_t bucket = 0; bucket < n; ++bucket) trainer.reducer.wait_bucket(bucket, stream);
+                 }
+                 const double buckets = 16.0 * n;
+                 EXPECT_LE((calls() - before[0]) / buckets, 11.0);  // and one of NCCL
+                 EXPECT_LE((queries() - before[1]) / buckets, 2.0);
+               },
+               {.timing = 16});
 }
 
 // A trainer may compute the next step on another stream, in other memory, before the previous step has ended.
@@ -562,7 +598,61 @@ TEST_F(FiveTensors, AreTimed) {
                  EXPECT_EQ(std::accumulate(stats.phase_ns.begin(), stats.phase_ns.end(), std::int64_t{0}), stats.busy_ns);
                  EXPECT_EQ(trainer.reducer.stats().busy_ns, stats.busy_ns);  // counted once
                },
-               {.timing = true});
+               {.timing = 1});
+}
+
+// The first four steps, and then each fourth: the others count as the last one that is known.
+TEST_F(FiveTensors, SomeStepsAreTimed) {
+  run_trainers(1, five_tensors(),
+               [&](Trainer& trainer, int rank) {
+                 const auto memory = buffers(trainer);
+                 std::vector<ReducerStats> after{trainer.reducer.stats()};
+                 const auto steps = [&](unsigned n) {
+                   for (unsigned i = 0; i < n; ++i) step(trainer, rank, 1, i, memory);
+                   trainer.device->synchronize(trainer.stream.get());
+                   after.push_back(trainer.reducer.stats());
+                 };
+                 for (int i = 0; i < 11; ++i) steps(1);
+                 const auto spent = [&](std::size_t i) {
+                   std::array all{after[i + 1].busy_ns - after[i].busy_ns, after[i + 1].exposed_ns - after[i].exposed_ns};
+                   EXPECT_EQ(after[i + 1].steps, after[i].steps + 1);
+                   EXPECT_GT(all[0], 0) << i;
+                   return all;
+                 };
+                 for (const std::size_t untimed : {5U, 6U, 7U}) EXPECT_EQ(spent(untimed), spent(4)) << untimed;
+                 for (const std::size_t untimed : {9U, 10U}) EXPECT_EQ(spent(untimed), spent(8)) << untimed;
+                 for (const std::size_t timed : {0U, 1U, 2U, 3U}) EXPECT_NE(spent(timed + 1), spent(timed)) << timed;
+                 EXPECT_NE(spent(8), spent(7));
+                 steps(5);  // 11 to 15, which nobody looks at in between: step 12 is timed
+                 const std::int64_t of_five = after.back().busy_ns - after[11].busy_ns;
+                 steps(1);  // 16
+                 EXPECT_GT(of_five, 0);
+                 EXPECT_EQ(std::accumulate(after.back().phase_ns.begin(), after.back().phase_ns.end(), std::int64_t{0}),
+                           after.back().busy_ns);
+               },
+               {.timing = 4});
+}
+
+// A timeline has each step, also where a few would be timed.
+TEST_F(FiveTensors, ATimelineHasEachStep) {
+  const auto file = std::filesystem::temp_directory_path() / fmt::format("tnt-device-times-{}", getpid());
+  testing::run_threads(1, [&](Communicator& host) {
+    Trace trace("job", 0);
+    trace.start(file.string());
+    {
+      Trainer trainer(host, five_tensors(), {.timing = 4}, {}, &trace);
+      const auto memory = buffers(trainer);
+      for (unsigned i = 0; i < 10; ++i) step(trainer, 0, 1, i, memory);
+      trainer.device->synchronize(trainer.stream.get());
+      (void)trainer.reducer.stats();
+    }
+    trace.stop();
+  });
+  const std::string text = read_text(file);
+  std::filesystem::remove(file);
+  std::size_t spans = 0;
+  for (std::size_t at = text.find("unpack 2"); at != std::string::npos; at = text.find("unpack 2", at + 1)) ++spans;
+  EXPECT_EQ(spans, 10U);
 }
 
 // Between the last gradient and the end of a step with clip_norm, the last bucket has no end yet.
@@ -583,7 +673,7 @@ TEST_F(FiveTensors, AreTimedWhileAStepIsNotFinished) {
                    EXPECT_GT(trainer.reducer.stats().exposed_ns, before);
                  }
                },
-               {.timing = true, .clip_norm = 1.0});
+               {.timing = 1, .clip_norm = 1.0});
 }
 
 // Gradients of eight shards, summed on the ranks that have them and then over ranks, always in the same tree.

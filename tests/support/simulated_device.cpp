@@ -32,7 +32,8 @@ constexpr const char* call_names[] = {"allocate",
                                       "sum_statistics",
                                       "clip_factor",
                                       "reduce",
-                                      "pointer_attributes"};
+                                      "pointer_attributes",
+                                      "capturing"};
 
 thread_local int current_device = 0;
 thread_local SimulatedDevice* entered_device = nullptr;  // with_current_device
@@ -257,7 +258,10 @@ int SimulatedDevice::device_of(StreamHandle stream) {
   return static_cast<const SimulatedDevice*>(owner->owner())->index();
 }
 
-bool SimulatedDevice::capturing(StreamHandle stream) { return streams_->capturing(stream); }
+bool SimulatedDevice::capturing(StreamHandle stream) {
+  count(Call::capturing);
+  return streams_->capturing(stream);
+}
 
 EventHandle SimulatedDevice::make_event() {
   count(Call::make_event);

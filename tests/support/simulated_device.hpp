@@ -48,7 +48,8 @@ enum class Call {
   clip_factor,
   reduce,
   pointer_attributes,
-  last = pointer_attributes
+  capturing,
+  last = capturing
 };
 
 struct Bytes {

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from tarantella import _native, settings, versions
+from tarantella import _native, settings, vendors, versions
 from tarantella.errors import TarantellaError
 from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line import devices
@@ -27,11 +27,6 @@ PACKAGES = {
     "tf_keras": ("tf_keras", "tf-keras"),
 }
 """The packages for training, and the names of their distributions."""
-OTHER_VENDORS = {
-    "AMD": ("tensorflow-rocm", "GPU", "HIP_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES"),
-    "Intel": ("intel-extension-for-tensorflow", "XPU", "ZE_AFFINITY_MASK and ONEAPI_DEVICE_SELECTOR"),
-}
-"""Beside NVIDIA: what TensorFlow needs for their devices, the type that they have there, and what hides them."""
 SMALL_SEGMENT = 1 << 30
 FEW_DESCRIPTORS = 1024
 
@@ -157,9 +152,10 @@ def _nccl() -> Finding:
 def _other_devices(root: Path = Path("/")) -> Iterator[Finding]:
     """Devices of other vendors, and TensorFlow's plug-ins, whose types TensorFlow is asked for if there are any."""
     present, plug_ins = devices.present(root), _plug_ins()
-    packages = {vendor for vendor, (package, _, _) in OTHER_VENDORS.items() if _version_of(package) is not None}
+    others = [vendor for vendor in vendors.VENDORS if vendor.package]
+    packages = {vendor.name for vendor in others if _version_of(vendor.package) is not None}
     shown = _devices_of_tensorflow() if packages or plug_ins else {}
-    for vendor, (package, kind, hiding) in OTHER_VENDORS.items():
+    for vendor, package, kind, showing in ((each.name, each.package, each.kind, each.showing) for each in others):
         gpus = f"{present[vendor]} GPU{'s' * (present[vendor] > 1)}"
         if vendor not in packages and present[vendor] > 0:
             yield Finding(vendor, NOTE, f"{gpus}, and no {package} is installed: TensorFlow does not compute on them",
@@ -167,7 +163,12 @@ def _other_devices(root: Path = Path("/")) -> Iterator[Finding]:
         elif vendor in packages and present[vendor] == 0:
             yield Finding(vendor, NOTE, f"{package} is installed, and no driver with a GPU: training computes on CPUs")
         elif vendor in packages and not shown.get(kind):
-            yield Finding(vendor, NOTE, f"{gpus}, and TensorFlow shows no {kind}: training computes on CPUs", f"check {hiding}")
+            yield Finding(
+                vendor,
+                NOTE,
+                f"{gpus}, and TensorFlow shows no {kind}: training computes on CPUs",
+                f"check {' and '.join(showing)}",
+            )
         elif vendor in packages:
             yield Finding(vendor, OK, f"{gpus}, {kind} in TensorFlow: gradients travel through host memory")
     if plug_ins:

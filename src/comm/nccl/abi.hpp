@@ -101,6 +101,8 @@ typedef ncclResult_t ncclAllGather_t(const void* in, void* out, std::size_t coun
                                      ncclStream_t stream);
 typedef ncclResult_t ncclBroadcast_t(const void* in, void* out, std::size_t count, ncclDataType_t type, int root,
                                      ncclComm_t comm, ncclStream_t stream);
+typedef ncclResult_t ncclAlltoAll_t(const void* in, void* out, std::size_t count, ncclDataType_t type, ncclComm_t comm,
+                                    ncclStream_t stream);  // 2.28
 typedef ncclResult_t ncclSend_t(const void* in, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                                 ncclStream_t stream);
 typedef ncclResult_t ncclRecv_t(void* out, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,

@@ -138,6 +138,12 @@ void NcclCommunicator::check() {
   }
 }
 
+bool NcclCommunicator::follow(StreamHandle stream) {
+  const std::scoped_lock lock(mutex_);
+  watchdog_->follow(stream);
+  return true;
+}
+
 bool NcclCommunicator::follow_last(StreamHandle stream) {
   const std::scoped_lock lock(mutex_);
   return watchdog_->follow_last(stream);
@@ -243,6 +249,10 @@ void NcclCommunicator::enqueue_collective(const Collective& call, std::string_vi
         return TNT_NCCL(*library_, Broadcast, in, out, count, type, call.root, comm, stream());
       });
     default: {  // all_to_all
+      if ((*library_)->AlltoAll != nullptr) {
+        return watched(call, "ncclAlltoAll", detail,
+                       [&](auto comm) { return TNT_NCCL(*library_, AlltoAll, in, out, count, type, comm, stream()); });
+      }
       const auto messages = all_to_all_messages(size(), in, out, count, call.dtype);
       return watched(call, "ncclGroupEnd", detail, [&](auto comm) { return send_and_receive(comm, messages); });
     }

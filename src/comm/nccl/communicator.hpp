@@ -50,6 +50,7 @@ class NcclCommunicator final : public DeviceCommunicator, private WatchedComm {
   void abort(tnt_status_t status, const std::string& message) noexcept override { host_.abort(status, message); }
   void throw_if_aborted() override;
   void check() override;
+  [[nodiscard]] bool follow(StreamHandle stream) override;
   [[nodiscard]] bool follow_last(StreamHandle stream) override;
   // None with options.deterministic: NCCL may choose other algorithms for registered memory.
   [[nodiscard]] std::shared_ptr<void> registered_memory(std::size_t bytes) override;

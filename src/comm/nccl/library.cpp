@@ -127,6 +127,7 @@ void NcclLibrary::resolve(void* handle) {
     find(functions_.CommWindowRegister, "ncclCommWindowRegister");
     find(functions_.CommWindowDeregister, "ncclCommWindowDeregister");
   }
+  if (version_ >= 22800) find(functions_.AlltoAll, "ncclAlltoAll");
 }
 
 std::string NcclLibrary::name() const { return fmt::format("NCCL {}", nccl_version_text(version_)); }

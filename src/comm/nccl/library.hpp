@@ -32,6 +32,7 @@ struct NcclFunctions {
   nccl::ncclReduceScatter_t* ReduceScatter = nullptr;
   nccl::ncclAllGather_t* AllGather = nullptr;
   nccl::ncclBroadcast_t* Broadcast = nullptr;
+  nccl::ncclAlltoAll_t* AlltoAll = nullptr;  // 2.28
   nccl::ncclSend_t* Send = nullptr;
   nccl::ncclRecv_t* Recv = nullptr;
   nccl::ncclMemAlloc_t* MemAlloc = nullptr;  // where registers_memory(), as the next three

@@ -64,11 +64,23 @@ void Watchdog::stop() noexcept {
 
 // ---------------------------------------------------------------------------------------------- on the path of a step
 
+void Watchdog::follow(StreamHandle stream) {
+  Event event = next_begun_ ? std::move(*next_begun_) : take_event();
+  next_begun_.reset();
+  event.record(stream);
+  event.wait_on(stream_);
+  next_begun_ = std::move(event);
+}
+
 bool Watchdog::begin(const Call& call, std::string_view detail) {
-  if (device_.capturing(stream_)) return false;
-  Event begun = take_event();
+  if (!next_begun_) {
+    if (device_.capturing(stream_)) return false;
+    next_begun_ = take_event();
+    next_begun_->record(stream_);
+  }
+  Event begun = std::move(*next_begun_);
+  next_begun_.reset();
   Event finished = take_event();
-  begun.record(stream_);
   const bool collective = call.kind != Call::send && call.kind != Call::recv;
   const std::scoped_lock lock(mutex_);
   const std::uint64_t number = collective ? ++progress_.started : 0;

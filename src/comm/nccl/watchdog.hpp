@@ -50,6 +50,10 @@ class Watchdog {
     return followed;
   }
 
+  // Makes the communicator's stream wait for what is on another one, which is not being captured. The event is the next
+  // operation's beginning as well: the device can start it when that and the operation before have ended.
+  void follow(StreamHandle stream);
+
   // Makes another stream wait for the last operation, by the event after it. False: it has none. Called by the thread that
   // enqueues; the event is not recorded again before the next operation.
   [[nodiscard]] bool follow_last(StreamHandle stream) {
@@ -99,6 +103,7 @@ class Watchdog {
   double timeout_;
   double period_;                        // of the progress exchange
   EventHandle last_finished_ = nullptr;  // after the last operation; for the thread that enqueues
+  std::optional<Event> next_begun_;      // of follow(); for the thread that enqueues
 
   mutable std::mutex mutex_;  // protects the members below, except atomics
   std::deque<Operation> operations_;

@@ -25,7 +25,7 @@ from tarantella.keras.elastic.kept_state import KeptState
 from tarantella.keras.elastic.last_batch import LastBatch
 from tarantella.keras.elastic.newcomer import Newcomer
 from tarantella.keras.elastic.operations import NONE, Operations
-from tarantella.keras.reduction import device, device_placement
+from tarantella.keras.reduction import device
 from tarantella.keras.step import accumulation
 from tarantella.keras.step.checks import StepChecks
 from tarantella.keras.step.hooks import StepHooks
@@ -60,7 +60,7 @@ def create(
         "shard_optimizer=True gives each rank a part of the optimizer's state": hooks.served is not None,
         "each rank has layers of its own (a pipeline)": not hooks.holds_all_weights,
         "autotuning compares steps of one number of ranks (TNT_FUSION_THRESHOLD)": hooks.autotune is not None,
-        "gradients are reduced on GPUs": device.device_of_gradients() != device_placement.HOST,
+        "gradients are reduced on GPUs": device.has_usable_gpu(),
     }
     reason = next((text for text, is_so in reasons.items() if is_so), None)
     if reason is not None:

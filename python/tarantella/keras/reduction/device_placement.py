@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import tensorflow as tf
 
-from tarantella import _native
+from tarantella import _native, gpus
 
 HOST = _native.DEVICE_HOST
 """The device of a reducer whose tensors lie in host memory. Any other number is a CUDA device."""
@@ -16,8 +16,8 @@ def visible_gpus() -> list[int]:
 
 
 def accelerators() -> list[str]:
-    """The types of all devices that TensorFlow uses beside the CPU, a name for each device."""
-    return [device.device_type for device in tf.config.get_visible_devices() if device.device_type != "CPU"]
+    """The types of all devices that TensorFlow uses beside the CPU, each once."""
+    return gpus.accelerators(tf.config.get_visible_devices())
 
 
 def device_of_ops(device: int) -> AbstractContextManager[object]:

@@ -66,7 +66,7 @@ class Reducer:
         for spec in specs:
             if spec.dtype not in _native.Dtype.__members__:
                 raise TypeError(f"cannot reduce {spec.name}: elements of type {spec.dtype} are not supported")
-        self.device = device.device_of_gradients() if gradients and bucket_hook is None else device_placement.HOST
+        self.device = device.device_of_reducer(bucket_hook is not None) if gradients else device_placement.HOST
         versions = f"TensorFlow {tf.__version__}, {adapter.version()}"
         self._native = _native.Reducer(
             runtime.world(),

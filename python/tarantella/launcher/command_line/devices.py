@@ -1,11 +1,11 @@
 """How many GPUs the ranks on this node see, found out without loading a vendor's runtime into the launcher."""
 
+import functools
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-HIDING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
-"""Variables with which programs hide GPUs of NVIDIA and AMD, if they are -1."""
+from tarantella.vendors import VENDORS
 
 
 def present(root: Path = Path("/")) -> dict[str, int]:
@@ -28,10 +28,8 @@ def visible_gpus(environment: Mapping[str, str] = os.environ, root: Path = Path(
     TensorFlow would use, nobody knows without it. root: where /proc and /sys are.
     """
     gpus = present(root)
-    return max(
-        _left(gpus["NVIDIA"], environment.get("CUDA_VISIBLE_DEVICES")),
-        _left(_left(gpus["AMD"], environment.get("ROCR_VISIBLE_DEVICES")), environment.get("HIP_VISIBLE_DEVICES")),
-    )
+    counted = [vendor for vendor in VENDORS if vendor.kind == "GPU"]
+    return max(functools.reduce(_left, map(environment.get, vendor.showing), gpus[vendor.name]) for vendor in counted)
 
 
 def _amd_gpus(nodes: Path) -> Iterator[bool]:

@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tarantella import settings
+from tarantella import settings, vendors
 from tarantella.errors import InvalidArgumentError
 from tarantella.launcher.base.words import UsageError, counted
 from tarantella.launcher.command_line.arguments import COMMANDS, HABITS, MAX_JOB_RANKS, MAX_RANKS, launcher_parser
 from tarantella.launcher.command_line.command import EXAMPLE, MODULE_EXAMPLE, Command, parse_command
-from tarantella.launcher.command_line.devices import HIDING, visible_gpus
+from tarantella.launcher.command_line.devices import visible_gpus
 from tarantella.launcher.command_line.hosts import Host, all_here, assign_ranks, read_hostfile, read_hosts, slots
 
 
@@ -286,7 +286,7 @@ def _variables(given: argparse.Namespace) -> dict[str, str]:
         "TNT_ON_ALL_RANKS": ",".join(what for what, wanted in on_all.items() if wanted) or None,
         "TNT_HOROVOD": "1" if given.horovod else None,
         "TNT_GPUS_PER_NODE": "0" if given.no_gpu else None,
-        **dict.fromkeys(HIDING, "-1" if given.no_gpu else None),  # for programs that know nothing of ours
+        **dict.fromkeys(vendors.HIDING, "-1" if given.no_gpu else None),  # for programs that know nothing of ours
     }
     found = {key: value for key, value in from_options.items() if value is not None} | dict(given.environment)
     try:

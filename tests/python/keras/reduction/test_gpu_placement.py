@@ -10,7 +10,7 @@ import pytest
 import tarantella as tnt
 from support.findings import Findings
 from support.launch import RANKS, run_alone
-from tarantella import gpus
+from tarantella import gpus, vendors
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,21 @@ def test_ranks_decide_alike(found: Findings) -> None:
     first, second = found["ranks_decide_alike"]
     assert first == [0, -1, said("another rank cannot reduce on its GPU")]
     assert second == [1, -1, said("no compiler")]
+
+
+def test_a_rank_may_have_no_gpu(found: Findings) -> None:
+    said = "gradients travel through host memory, which is slow: {}".format
+    total = [1.5, 3.0]
+    expected = [[-1, [said(reason)], total] for reason in ("1 of 2 ranks have no GPU", "this rank has no GPU")]
+    assert found["a_rank_may_have_no_gpu"] == expected
+
+
+def test_a_hook_is_called_on_the_host(found: Findings) -> None:
+    assert found["a_hook_is_called_on_the_host"] == [[0, -1, 0], [1, -1, 1]]
+
+
+def test_an_elastic_job_asks_no_other_rank(found: Findings) -> None:
+    assert found["an_elastic_job_asks_no_other_rank"] == [[-1, True], [None, True]]
 
 
 def test_ops_run_where_gradients_lie(found: Findings) -> None:
@@ -155,7 +170,7 @@ TOO_FEW = "this node has 4 ranks and {}: start at most {} on it, let ranks share
     ],
 )
 def test_more_ranks_than_devices(monkeypatch: pytest.MonkeyPatch, config: Config, variables: dict[str, str], most: str) -> None:
-    for name in (*gpus.SHOWING["GPU"], *gpus.SHOWING["XPU"]):
+    for name in (*vendors.showing("GPU"), *vendors.showing("XPU")):
         monkeypatch.delenv(name, raising=False)
     choose(monkeypatch, config, TNT_LOCAL_RANK="3", TNT_LOCAL_SIZE="4", **variables)
     said = gpus.shortage(SimpleNamespace(config=config))  # type: ignore[arg-type]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +15,7 @@ from tensorflow.python.framework import kernels
 
 import tarantella as tnt
 from checks import check, log_messages, run
-from tarantella import _native
+from tarantella import _native, variables
 from tarantella.keras.data.split import Share
 from tarantella.keras.reduction import device, device_placement, gpu_stream, ops
 from tarantella.keras.reduction.reducer import Reducer, Spec
@@ -73,19 +76,62 @@ def a_device_that_is_not_there() -> Any:
     return "it is there"
 
 
+@contextmanager
+def made_up(gpus: list[int], obstacle: str) -> Iterator[None]:
+    """A rank with these GPUs, which nothing keeps from reducing there, or this. Decides anew, and forgets it afterwards."""
+    real = device_placement.visible_gpus, device_placement.accelerators, device._obstacle
+    device_placement.visible_gpus, device_placement.accelerators = lambda: gpus, lambda: ["GPU"] if gpus else []
+    device._obstacle = lambda _: obstacle
+    device.device_of_gradients.cache_clear()
+    try:
+        yield
+    finally:
+        device_placement.visible_gpus, device_placement.accelerators, device._obstacle = real
+        device.device_of_gradients.cache_clear()
+
+
 @check
 def ranks_decide_alike() -> Any:
     """All can; one cannot."""
     found, messages = [], log_messages()
-    device_placement.visible_gpus, device_placement.accelerators = lambda: [RANK], lambda: ["GPU"]
     for reasons in (["", ""], ["", "no compiler"]):
-        device.device_of_gradients.cache_clear()
-        device._obstacle = lambda _, reasons=reasons: reasons[RANK]
-        found.append(device.device_of_gradients())
+        with made_up([RANK], reasons[RANK]):
+            found.append(device.device_of_gradients())
     return [*found, messages[-1]]
 
 
 @check
+def a_rank_may_have_no_gpu() -> Any:
+    """As on a node without GPUs, or where some ranks hide theirs: what is decided, said and summed then, on all ranks."""
+    messages = log_messages()
+    with made_up([0] if RANK == 0 else [], ""):
+        reducer = Reducer("gradients", [Spec("a", 2, "float32")], gradients=True)
+        (total,) = tf.function(lambda x: reducer.reduce([x], 0.5))(tf.constant([1.0, 2.0]) * (RANK + 1))
+        reducer.close()
+    said = [message for message in messages if message.startswith("gradients travel")]
+    return [reducer.device, said, np.asarray(total).tolist()]
+
+
+@check
+def a_hook_is_called_on_the_host() -> Any:
+    """Also if one rank alone has one; other reducers of these ranks use the GPU."""
+    with made_up([RANK], ""):
+        return [device.device_of_reducer(has_hook) for has_hook in (False, RANK == 1, False)]
+
+
+@check
+def an_elastic_job_asks_no_other_rank() -> Any:
+    """A newcomer would ask ranks that know the answer: rank 0 asks here, and rank 1 does not."""
+    os.environ[variables.ELASTIC] = "1"
+    try:
+        with made_up([0], ""):
+            return [device.device_of_gradients() if RANK == 0 else None, device.has_usable_gpu()]
+    finally:
+        del os.environ[variables.ELASTIC]
+
+
+@check
+@made_up([RANK], "")
 def ops_run_where_gradients_lie() -> Any:
     devices = []
     for place in (device_placement.HOST, 3):
@@ -98,6 +144,7 @@ def ops_run_where_gradients_lie() -> Any:
 
 
 @check
+@made_up([RANK], "")
 def the_scale_is_computed_where_it_is_read() -> Any:
     """The devices of all ops between the numbers of samples and a Start, in a step that is placed on a GPU."""
     tnt_model = SimpleNamespace()
@@ -119,6 +166,7 @@ def the_scale_is_computed_where_it_is_read() -> Any:
 
 
 @check
+@made_up([RANK], "no compiler")
 def the_host_reduces_what_a_gpu_cannot() -> Any:
     """A reducer of gradients on ranks that decided for the host, by ops that are placed on the CPU."""
     reducer = Reducer("gradients", [Spec("a", 3, "float32")], gradients=True)
