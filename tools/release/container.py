@@ -55,10 +55,14 @@ def main() -> int:
 def steps(text: str) -> Iterator[tuple[str, str]]:
     """Instruction and arguments of each step of a Containerfile."""
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
-    for line in re.sub(r"\\\n\s*", "", "\n".join(lines)).splitlines():
-        if line.strip():
-            instruction, _, arguments = line.strip().partition(" ")
-            yield instruction.upper(), arguments.strip()
+    for line in _lines("\n".join(lines)):
+        instruction, _, arguments = line.partition(" ")
+        yield instruction.upper(), arguments.strip()
+
+
+def _lines(text: str) -> list[str]:
+    """The lines that are not empty, each with its continuations."""
+    return [line.strip() for line in re.sub(r"\\\n\s*", "", text).splitlines() if line.strip()]
 
 
 def definition_steps(text: str) -> Iterator[tuple[str, str]]:
@@ -78,12 +82,13 @@ def definition_steps(text: str) -> Iterator[tuple[str, str]]:
                 for line in script.splitlines():
                     yield "COPY", f"--from={words[1]} {line}"
             elif name == "post":
-                yield "RUN", f"set -e\n{script}"
+                for line in _lines(script):  # each by itself, as a package may replace what this machine lends each step
+                    yield "RUN", line
             elif name == "environment":
                 for line in script.splitlines():
                     yield "ENV", line.removeprefix("export ")
             elif name == "test":
-                tests.append(f"set -e\n{script}")
+                tests += _lines(script)
             elif name != "runscript":
                 raise ValueError(f"{DEFINITION}: %{name} is not known here")
         for test in tests:  # Apptainer runs it when all else has been done

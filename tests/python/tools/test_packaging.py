@@ -79,14 +79,13 @@ def test_conda_is_told_which_system_packages_are_for():
 
 
 def commands(steps: list[tuple[str, str]]) -> list[list[str]]:
-    """The commands of each stage's RUN, a Containerfile's joined by && or a definition file's line by line."""
+    """The commands of each stage's RUN, in a Containerfile joined by &&."""
     stages: list[list[str]] = []
     for instruction, arguments in steps:
         if instruction == "FROM":
             stages.append([])
         elif instruction == "RUN":
-            lines = re.split(r"&&|\n", arguments.replace("\\\n", " "))
-            stages[-1] += [" ".join(line.split()) for line in lines if line.strip() and line.strip() != "set -e"]
+            stages[-1] += [" ".join(command.split()) for command in arguments.split("&&")]
     return stages
 
 
