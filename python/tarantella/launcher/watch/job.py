@@ -164,8 +164,9 @@ class Job:
                 return
             added = newcomers.environment(len(self._running))
             if self._start_rank(number, place, added):
-                pid = self._running[number].process.pid
-                self._console.message(f"rank {number} (pid {pid}) starts in place of one that was lost (--elastic)")
+                process = self._running[number].process
+                where = f"pid {process.pid}{process.host and f' on {process.host}'}"
+                self._console.message(f"rank {number} ({where}) starts in place of one that was lost (--elastic)")
 
     def _kill_all(self) -> None:
         """Leaves no rank behind when starting them, or the launcher itself, has failed."""

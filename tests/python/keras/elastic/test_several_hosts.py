@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,13 +27,14 @@ SHELL = Path(__file__).parents[3] / "multihost/remote_shell.py"
 SHARDS = 4
 LAUNCHERS, FIRST, LAST = 0, 1, 2
 """The hosts of the launcher and of rank 3, of ranks 0 and 1, and of rank 2."""
-SECONDS = 240
+SECONDS = 480
+EPOCHS = "epochs=8"
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("undisturbed")
-    run_ranks(SHARDS, SCRIPT, folder, "", launcher_options=["--elastic", "--reproducible", SHARDS]).good()
+    run_ranks(SHARDS, SCRIPT, folder, "", EPOCHS, launcher_options=["--elastic", "--reproducible", SHARDS]).good()
     return found_in(folder)[0]
 
 
@@ -74,14 +75,15 @@ def train(
     plan: str,
     *words: str,
     begun: Callable[[], None] = lambda: None,
+    flags: Sequence[str] = (),
     **env: str,
 ) -> tuple[int, str]:
     """The exit code and what was said. begun: is called when a rank has made its first step."""
     those, (a, b, c) = hosts
     options = ["--elastic", "--hosts", f"{b}:2,{c}:1,{a}:1", "--remote-shell", f"{sys.executable} {SHELL}"]
-    options += ["--reproducible", str(SHARDS), "--log-level", "INFO"]
+    options += ["--reproducible", str(SHARDS), "--log-level", "INFO", *flags]
     environment = {**DEFAULTS, "TF_CPP_MIN_LOG_LEVEL": "2", **env}
-    job = those.start(LAUNCHERS, [*LAUNCHER, *options, "--", str(SCRIPT), str(folder), plan, *words], environment)
+    job = those.start(LAUNCHERS, [*LAUNCHER, *options, "--", str(SCRIPT), str(folder), plan, EPOCHS, *words], environment)
     try:
         deadline = time.monotonic() + SECONDS
         while not (folder / "begun").exists() and job.poll() is None and time.monotonic() < deadline:
@@ -108,6 +110,13 @@ def test_a_rank_of_another_host_is_killed(hosts, undisturbed, tmp_path: Path):
     assert "4 ranks on 3 nodes, transport hierarchical" in said, said
     assert f" on {hosts[1][LAST]}) was killed by SIGKILL; 3 ranks go on (--elastic)" in said, said
     check(tmp_path, undisturbed, {0, 1, 3}, said)
+
+
+def test_a_rank_takes_the_place_of_rank_0_on_its_host(hosts, undisturbed, tmp_path: Path):
+    code, said = train(hosts, tmp_path, "0:batch_end:4", "wait", flags=["--replacements", "1"])
+    assert code == 0, said
+    assert f"on {hosts[1][FIRST]}) starts in place of one that was lost" in said, said
+    check(tmp_path, undisturbed, {1, 2, 3, 4}, said)
 
 
 def test_a_whole_host_is_lost(hosts, undisturbed, tmp_path: Path):

@@ -162,7 +162,6 @@ def test_a_notice_of_an_exit_reaches_rank_0_over_tcp():
 def test_one_rank_that_is_left_needs_no_transport(job):
     """As the last one of a job whose transport was chosen."""
     body = "import tarantella as tnt; print(tnt.get_size(), tnt.all_gather(3.0))"
-    process = job.start("--elastic", "--hosts", HOSTS[0], "--remote-shell", job.folder / "shell", "-x", "TNT_TRANSPORT=tcp", "--",
-                        job.script(body))  # fmt: skip
-    code, out, err = ended(process)
+    options = ("--remote-shell", job.folder / "shell", "-x", "TNT_TRANSPORT=tcp")
+    code, out, err = ended(job.start("--elastic", "--hosts", HOSTS[0], *options, "--", job.script(body)))
     assert (code, out) == (0, "1 [3.]\n"), err
