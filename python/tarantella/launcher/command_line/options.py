@@ -128,9 +128,10 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         raise UsageError("--autotune and --fusion-threshold: give one of them")
     command = parse_command(after, given.python_interpreter)
     if by_mpirun and command.source is not None:
-        raise UsageError(
-            "-: standard input does not reach ranks on other hosts: put the script into a file that all hosts have"
+        gives = (
+            "a remote shell gives no rank standard input" if given.elastic else "mpirun gives standard input to rank 0 alone"
         )
+        raise UsageError(f"-: {gives}: put the script into a file that all hosts have")
     if given.preload:
         _check_preload(given, command, after, by_mpirun)
     return Options(
@@ -286,7 +287,8 @@ def _check_preload(given: argparse.Namespace, command: Command, words: Sequence[
     if given.no_preload:
         raise UsageError("--preload and --no-preload: give one of them")
     if by_mpirun:
-        raise UsageError("--preload: is for ranks on this node; mpirun starts each rank by itself")
+        starter = "a remote shell" if given.elastic else "mpirun"
+        raise UsageError(f"--preload: is for ranks on this node; {starter} starts each rank by itself")
     if not command.program:
         raise UsageError(f"--preload: {words[0]!r} is to be run by another program, and the ranks are forks of the launcher: "
                          "give a .py file or -m and a module, no options for Python, or leave --preload out")  # fmt: skip
