@@ -43,17 +43,18 @@ class Rendezvous:
         return (host, int(port)) if self.name.startswith("tcp://") else None
 
     def place(self, rank: int, size: int) -> dict[str, str]:
-        """The variables of a rank that meets the others here, all on this machine."""
-        return self.places([""] * size)[rank]
+        """The variables of a rank that meets the others here, all on this machine. A newcomer's number may be beyond the size."""
+        return self._variables(rank, size, rank, size)
 
     def places(self, hosts: Sequence[str]) -> list[dict[str, str]]:
         """The variables of ranks that meet here. hosts: of each rank."""
         found = []
         for rank, host in enumerate(hosts):
-            local = (hosts[:rank].count(host), hosts.count(host))
-            values = (rank, len(hosts), *local, self.name, self.token)
-            found.append(dict(zip(variables.OF_PLACE, map(str, values), strict=True)))
+            found.append(self._variables(rank, len(hosts), hosts[:rank].count(host), hosts.count(host)))
         return found
+
+    def _variables(self, *place: int) -> dict[str, str]:
+        return dict(zip(variables.OF_PLACE, map(str, (*place, self.name, self.token)), strict=True))
 
 
 def shared_environment(options: Options, inherited: Mapping[str, str], cores: int) -> dict[str, str]:
