@@ -43,7 +43,7 @@ class Rendezvous:
         return (host, int(port)) if self.name.startswith("tcp://") else None
 
     def place(self, rank: int, size: int) -> dict[str, str]:
-        """The variables of a rank that meets the others here, all on this machine. A newcomer's number may be beyond the size."""
+        """The variables of a rank that meets the others here, all on this machine. A newcomer's may be beyond the size."""
         return self._variables(rank, size, rank, size)
 
     def places(self, hosts: Sequence[str]) -> list[dict[str, str]]:
