@@ -80,7 +80,8 @@ JoinedJob join_job(Settings& settings, bool explicit_place, const void* mpi_comm
   if (settings.ranks > 1 && std::getenv("TNT_INTERNAL_LAUNCHER") == nullptr) warn_of_visible_token(settings.token);
   if (settings.ranks > 1 && is_tcp_address(settings.rendezvous)) return join_network(join_by_tcp(settings), "", settings);
   if (settings.ranks > 1) refuse_address_without_scheme(settings.rendezvous);
-  if (settings.transport != TransportChoice::automatic && settings.transport != TransportChoice::shm) {
+  const bool last_of_hosts = is_tcp_address(settings.rendezvous);  // a job over TCP of which one rank is left
+  if (settings.transport != TransportChoice::automatic && settings.transport != TransportChoice::shm && !last_of_hosts) {
     fail(TNT_INVALID_ARGUMENT,
          "TNT_TRANSPORT={}: this process was not started by mpirun or srun, or with a rendezvous tcp://host:port",
          transport_name(settings.transport));

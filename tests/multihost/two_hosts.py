@@ -95,7 +95,7 @@ class TwoHosts:
 
     def cut(self) -> None:
         """Takes the link away: neither host hears of the other any more."""
-        ip("-n", self.namespaces[0], "link", "set", LINK, "down")
+        cut_off(self, 0)
 
 
 def why_not() -> str:
@@ -179,6 +179,11 @@ def environment_of(names: Mapping[str, str], folder: Path) -> dict[str, str]:
         "HYDRA_LAUNCHER_EXEC": str(agent),
         "HYDRA_IFACE": LINK,
     }
+
+
+def cut_off(hosts: TwoHosts, host: int) -> None:
+    """Takes the link of a host away."""
+    ip("-n", hosts.namespaces[host], "link", "set", LINK, "down")
 
 
 def remove(name: str) -> None:

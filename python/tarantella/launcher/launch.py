@@ -1,10 +1,11 @@
-"""One start of a job, from checked options to its end: on this node, or by mpirun on several hosts."""
+"""One start of a job, from checked options to its end: on this node, or by mpirun or a remote shell on several hosts."""
 
 import os
 import shlex
 import signal
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 
 from tarantella import settings, variables
@@ -19,6 +20,7 @@ from tarantella.launcher.start.mpirun import find_mpirun, mpirun_command, rank_c
 from tarantella.launcher.start.pinning import Pinning
 from tarantella.launcher.start.preload import preloaded
 from tarantella.launcher.start.process import RankSpec
+from tarantella.launcher.start.remote_hosts import RemoteHosts
 from tarantella.launcher.start.results import JobResult
 from tarantella.launcher.watch.job import DEFAULT_GRACE, TERM_GRACE, Job
 from tarantella.launcher.watch.mpi_job import MpiJob, Saving
@@ -29,6 +31,8 @@ from tarantella.threads import usable_cores
 def launch(options: Options, console: Console) -> JobResult:
     """Starts the ranks and returns when all have ended; with a dry run, prints what it would start. Raises UsageError."""
     os.environ.pop(variables.JOINED, None)  # a launcher that a rank has started starts ranks of another job
+    if options.hosts and options.elastic:
+        return _elastic_on_hosts(options, console)
     return _on_hosts(options, console) if options.hosts else _here(options, console)
 
 
@@ -61,6 +65,20 @@ def _here(options: Options, console: Console) -> JobResult:
         source=options.source,
     )
     return Job(options, spec, rendezvous, console, joining=options.ranks if options.is_python else 0).run()
+
+
+def _elastic_on_hosts(options: Options, console: Console) -> JobResult:
+    shared = {variables.JOB: Rendezvous.random().name}  # what is random goes by it
+    hosts = RemoteHosts(replace(options, variables={**shared, **options.variables}))
+    if options.dry_run:
+        for host in options.hosts:
+            console.write(STDOUT, os.fsencode(f"{host}: {shlex.join(hosts.command(host))}\n"))
+        console.drain()
+        return JobResult(0)
+    hosts.open(console)
+    joining = options.ranks if options.is_python else 0
+    spec = RankSpec(options.command, lambda _number, _report: {}, elastic=True)
+    return Job(options, spec, hosts.rendezvous, console, joining=joining, hosts=hosts).run()
 
 
 def _on_hosts(options: Options, console: Console) -> JobResult:

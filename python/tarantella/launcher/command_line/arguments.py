@@ -88,14 +88,22 @@ def _add_placement(parser: argparse.ArgumentParser) -> None:
     add(
         "--hostfile",
         metavar="FILE",
-        help="start the ranks on the hosts that FILE names, one per line as `name`, `name slots=2` or `name:2`, by mpirun",
+        help="start the ranks on the hosts that FILE names, one per line as `name`, `name slots=2` or `name:2`, by mpirun "
+        "(with --elastic: by ssh)",
     )
     add("--hosts", metavar="LIST", help="the same as --hostfile, as a list: a:2,b:2")
     add(
         "--mpirun",
         metavar="COMMAND",
-        type=_mpirun,
+        type=_command,
         help="command that starts ranks on hosts: mpirun of Open MPI or MPICH, optionally with arguments (default: mpirun)",
+    )
+    add(
+        "--remote-shell",
+        metavar="COMMAND",
+        type=_command,
+        help="with --elastic: command that runs another one on a host, optionally with arguments (default: ssh -o "
+        "BatchMode=yes)",
     )
     add("--no-gpu", "--no-gpus", action="store_true", help="hide all GPUs from the ranks")
     add(
@@ -211,7 +219,8 @@ def _add_failures(parser: argparse.ArgumentParser) -> None:
     add(
         "--elastic",
         action="store_true",
-        help="if ranks are lost while fit runs, the others continue with the same step, in the same processes (on one machine)",
+        help="if ranks are lost while fit runs, the others continue with the same step, in the same processes; on several "
+        "hosts, ssh starts the ranks, not mpirun",
     )
     add(
         "--replacements",
@@ -294,7 +303,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _mpirun(text: str) -> tuple[str, ...]:
+def _command(text: str) -> tuple[str, ...]:
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:

@@ -20,6 +20,9 @@ from tarantella.launcher.command_line.command import EXAMPLE, MODULE_EXAMPLE, Co
 from tarantella.launcher.command_line.devices import visible_gpus
 from tarantella.launcher.command_line.hosts import Host, all_here, assign_ranks, read_hostfile, read_hosts, slots
 
+REMOTE_SHELL = ("ssh", "-o", "BatchMode=yes")
+"""Asks for no password."""
+
 
 class Pin(enum.Enum):
     """What a rank is bound to."""
@@ -58,8 +61,10 @@ class Options:
     log_on_all_devices: bool
     dry_run: bool
     hosts: tuple[Host, ...] = ()
-    """Where mpirun starts how many of the ranks; empty where the launcher starts all of them itself, on this node."""
+    """Where mpirun, or a remote shell, starts how many of the ranks; empty where the launcher starts them all, on this node."""
     mpirun: tuple[str, ...] = ("mpirun",)
+    remote_shell: tuple[str, ...] = REMOTE_SHELL
+    """With `elastic`: runs a command on a host, in the place of mpirun."""
     pin: Pin | None = None
     max_restarts: int = 0
     min_ranks: int | None = None
@@ -116,13 +121,17 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
     ranks = _ranks(given, hosts)
     _check_slots(ranks, hosts, by_mpirun)
     _check_failures(given, ranks, by_mpirun)
+    _check_elastic(given, hosts, by_mpirun)
     variables = _variables(given)
     _check_shards(ranks, variables)
     if given.autotune and given.fusion_threshold is not None:
         raise UsageError("--autotune and --fusion-threshold: give one of them")
     command = parse_command(after, given.python_interpreter)
     if by_mpirun and command.source is not None:
-        raise UsageError("-: mpirun gives standard input to rank 0 alone: put the script into a file that all hosts have")
+        gives = (
+            "a remote shell gives no rank standard input" if given.elastic else "mpirun gives standard input to rank 0 alone"
+        )
+        raise UsageError(f"-: {gives}: put the script into a file that all hosts have")
     if given.preload:
         _check_preload(given, command, after, by_mpirun)
     return Options(
@@ -134,6 +143,7 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         dry_run=given.dry_run,
         hosts=assign_ranks(hosts, ranks) if by_mpirun else (),
         mpirun=given.mpirun or ("mpirun",),
+        remote_shell=given.remote_shell or REMOTE_SHELL,
         pin=_pin(given),
         max_restarts=given.max_restarts or 0,
         min_ranks=given.min_ranks,
@@ -232,9 +242,6 @@ def _check_failures(given: argparse.Namespace, ranks: int, by_mpirun: bool) -> N
     if given.keep_going and (by_mpirun or given.max_restarts):
         other = "mpirun ends the job when a rank fails" if by_mpirun else "--max-restarts starts all ranks again"
         raise UsageError(f"--keep-going: is for ranks on this machine that go on without one; {other}")
-    if given.elastic and (by_mpirun or given.keep_going):
-        other = "mpirun ends the job when a rank is lost: use --max-restarts" if by_mpirun else "--keep-going is for C"
-        raise UsageError(f"--elastic: is for ranks on this machine that go on without lost ones; {other}")
     if given.replacements is not None and not given.elastic:
         raise UsageError("--replacements: is for --elastic; --max-restarts starts all ranks again")
     if given.min_ranks is None:
@@ -243,6 +250,26 @@ def _check_failures(given: argparse.Namespace, ranks: int, by_mpirun: bool) -> N
         raise UsageError("--min-ranks: is for --max-restarts and --elastic")
     if given.min_ranks > ranks:
         raise UsageError(f"--min-ranks: {given.min_ranks} ranks, but the job has {ranks}")
+
+
+def _check_elastic(given: argparse.Namespace, hosts: Sequence[Host], several: bool) -> None:
+    """several: whether ranks are to be on several hosts."""
+    if given.remote_shell is not None and not (given.elastic and several):
+        raise UsageError("--remote-shell: is for --elastic on several hosts; other jobs there are started by mpirun")
+    if not given.elastic:
+        return
+    if given.keep_going:
+        raise UsageError("--elastic: lets fit go on without lost ranks; --keep-going is for C")
+    if given.mpirun:
+        raise UsageError("--elastic: mpirun ends the job when a rank is lost: leave --mpirun out (ssh starts the ranks then), "
+                         "or use --max-restarts")  # fmt: skip
+    if not several:
+        return
+    if len(hosts) > 1 and (own := [host.name for host in hosts if host.name in ("localhost", "127.0.0.1")]):
+        raise UsageError(f"--elastic: ranks on other hosts cannot find {own[0]!r}: give this host the name that they know")
+    for name, is_given in {"--max-restarts": given.max_restarts, "--flight-recorder": given.flight_recorder}.items():
+        if is_given:
+            raise UsageError(f"--elastic: {name} does not go with it on several hosts: leave one of them out")
 
 
 def _check_shards(ranks: int, variables: Mapping[str, str]) -> None:
@@ -260,7 +287,8 @@ def _check_preload(given: argparse.Namespace, command: Command, words: Sequence[
     if given.no_preload:
         raise UsageError("--preload and --no-preload: give one of them")
     if by_mpirun:
-        raise UsageError("--preload: is for ranks on this node; mpirun starts each rank by itself")
+        starter = "a remote shell" if given.elastic else "mpirun"
+        raise UsageError(f"--preload: is for ranks on this node; {starter} starts each rank by itself")
     if not command.program:
         raise UsageError(f"--preload: {words[0]!r} is to be run by another program, and the ranks are forks of the launcher: "
                          "give a .py file or -m and a module, no options for Python, or leave --preload out")  # fmt: skip

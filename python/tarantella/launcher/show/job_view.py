@@ -28,6 +28,8 @@ NO_MEMORY = "the system refused the memory for it, as under a limit on file size
 class _Rank:
     pid: int
     memory: FlightMemory | None
+    host: str = ""
+    """Where it runs, if that is not here."""
     ended: str = ""
     """How, once it has."""
 
@@ -47,8 +49,8 @@ class JobView:
         self._pid = os.getppid() if only is None else os.getpid()
         self._socket = StatusSocket(self._pid, self.describe, selector)
 
-    def started(self, rank: int, pid: int, memory: FlightMemory | None) -> None:
-        self._ranks[rank] = _Rank(pid, memory)
+    def started(self, rank: int, pid: int, memory: FlightMemory | None, host: str = "") -> None:
+        self._ranks[rank] = _Rank(pid, memory, host)
 
     def ended(self, rank: int, how: str) -> None:
         self._ranks[rank] = replace(self._ranks[rank], ended=how)
@@ -65,7 +67,9 @@ class JobView:
 
     def failed(self) -> None:
         """To be called when the first rank has failed: notes which of the others are stopped, before they are killed."""
-        self._stopped = frozenset(rank for rank, one in self._ranks.items() if not one.ended and is_stopped(one.pid))
+        self._stopped = frozenset(
+            rank for rank, one in self._ranks.items() if not (one.ended or one.host) and is_stopped(one.pid)
+        )
 
     def describe(self) -> dict[str, Any]:
         """The answer to `tarantella status`."""
@@ -135,6 +139,8 @@ class JobView:
 
     def _describe_rank(self, rank: int, records: Mapping[int, Record], waits: Waits, unreadable: str) -> dict[str, Any]:
         one, known = self._ranks[rank], records.get(rank)
+        if one.host:
+            return {"rank": rank, "pid": one.pid, "state": one.ended or f"runs on {one.host}", "memory": None}
         pid = one.pid if known is None else known.pid
         state = one.ended or ("stopped" if is_stopped(pid) else "has not joined" if known is None else "running")
         told: dict[str, Any] = {"rank": rank, "pid": pid, "state": state, "memory": None if one.ended else memory_of(pid)}

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tarantella import reporting, variables
+from tarantella.launcher.base import mark
 from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line.command import file_of
 from tarantella.launcher.show.flight_memory import FlightMemory
 from tarantella.launcher.show.shown_output import shown_output
+from tarantella.launcher.start.environment import Rendezvous
 from tarantella.launcher.start.forked import Forked, fork_rank
 from tarantella.launcher.start.preload import Preloaded
 
@@ -35,6 +37,8 @@ class ExitStatus:
 
     code: int = 0
     signal: int = 0
+    lost: str = ""
+    """Its host and what happened to that, if the process was lost with it; it counts as killed then."""
 
     @property
     def success(self) -> bool:
@@ -46,6 +50,8 @@ class ExitStatus:
         return 128 + self.signal if self.signal else self.code
 
     def __str__(self) -> str:
+        if self.lost:
+            return f"was lost with its host ({self.lost})"
         if not self.signal:
             return f"exited with code {self.code}"
         try:
@@ -67,6 +73,9 @@ class Pipes:
 
 class RankProcess:
     """A started rank."""
+
+    host = ""
+    """Its host, if that is another one."""
 
     def __init__(self, process: subprocess.Popen[bytes] | Forked, pipes: Pipes, memory: FlightMemory | None) -> None:
         """memory: in which the rank records its calls."""
@@ -91,6 +100,10 @@ class RankProcess:
             return False
         caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
         return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+
+    def is_stopped(self) -> bool:
+        """Whether a signal has stopped the rank."""
+        return mark.state(self.pid)[:1] == ["T"]
 
     def poll(self) -> ExitStatus | None:
         """How it ended, or None while it runs. Kills what is left of its process group.
@@ -135,6 +148,11 @@ class RankStarter:
     def __init__(self, spec: RankSpec, ranks: int) -> None:
         self._spec = spec
         self._file_limit = _raise_file_limit(4 * ranks)
+
+    def meeting(self, ranks: Sequence[int]) -> tuple[Rendezvous, list[dict[str, str]]]:
+        """Where these ranks, by their numbers, meet next, and their places there."""
+        rendezvous = Rendezvous.random()
+        return rendezvous, rendezvous.places([""] * len(ranks))
 
     def start(self, rank: int, place: int | None = None, added: Mapping[str, str] | None = None) -> RankProcess:
         """Starts one rank.

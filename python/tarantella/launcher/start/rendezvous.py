@@ -1,18 +1,21 @@
 """Notices about ranks that exit while the job is joining.
 
-While a job starts, rank 0 listens on an abstract Unix-domain socket until all ranks have joined. A rank that has exited will
-never join: without a notice the others would wait until the timeout.
+While a job starts, rank 0 listens on an abstract Unix-domain socket, or over TCP, until all ranks have joined. A rank that has
+exited will never join: without a notice the others would wait until the timeout.
 """
 
 import os
 import selectors
 import socket
+from contextlib import suppress
 
 from tarantella.launcher.base.local_server import LocalServer, uid_of_peer
 from tarantella.launcher.start.environment import Rendezvous
 
 RETRY = 0.1
 GIVE_UP = 60.0
+CONNECTS_WITHIN = 0.2
+"""Seconds: over TCP the launcher waits for an answer."""
 REFUSAL = b"error rank 0 exited with code 0 before the ranks had joined\n"
 
 
@@ -46,6 +49,11 @@ class ExitNotices:
         self._next_try = now + RETRY
 
     def _send(self, line: bytes) -> bool:
+        if (address := self._rendezvous.address()) is not None:
+            with suppress(OSError), socket.create_connection(address, CONNECTS_WITHIN) as connection:
+                connection.sendall(line)
+                return True
+            return False
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.setblocking(False)  # a full backlog must not block the launcher
             try:

@@ -17,15 +17,29 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from tarantella.environment import Message, elastic_address
 from tarantella.launcher.base import mark
 from tarantella.launcher.base.local_server import LocalServer, uid_of_peer
-from tarantella.launcher.start.environment import Rendezvous
 
 STOPPED = 2.0
 """Seconds for which a rank may be stopped while others ask for the next generation."""
 LONGEST_LINE = 128
+MOST_IN_VAIN = 5
+"""So many generations of the same ranks may follow one another."""
+SOON = 60.0
+"""Seconds, beyond twice the patience, in which they do."""
+
+
+class Process(Protocol):
+    """That of a rank which runs."""
+
+    def is_stopped(self) -> bool:
+        """Whether a signal has stopped it."""
+
+    def signal(self, number: int, alone: bool = False) -> Any:
+        """Sends it a signal."""
 
 
 @dataclass
@@ -46,26 +60,28 @@ class Generations(LocalServer):
     """Answers the ranks that ask, until it is closed.
 
     Args:
-        running: gives the number with which each running rank was started, and its process.
+        running: gives the number with which each running rank was started, and its process, here or on another host.
         numbers: gives those of the ranks of this generation, in their order, also if they do not run any more.
-        formed: is told of a new generation: its members, and where they meet.
+        form: is told the members of a new generation, and gives each the variables of its place.
         patience: seconds in which all running ranks have to ask, after the first one has. The others are killed.
     """
 
     def __init__(
         self,
-        running: Callable[[], Mapping[int, int]],
+        running: Callable[[], Mapping[int, Process]],
         numbers: Callable[[], Sequence[int]],
-        formed: Callable[[list[int], Rendezvous], None],
+        form: Callable[[list[int]], Sequence[Mapping[str, str]]],
         patience: float,
         selector: selectors.BaseSelector,
     ) -> None:
         self._running, self._numbers = running, numbers
-        self._formed = formed
+        self._form = form
         self._patience = patience
         self._waiting: dict[int, socket.socket] = {}
         self._since = 0.0
         self._has_ended = False
+        self._in_vain = 0  # generations in a row of the same ranks
+        self._formed_at = float("-inf")
         self._stopped: dict[int, float] = {}  # since when a rank that has not asked was seen stopped
         self._listener: socket.socket | None = None  # the master's
         self._opened_by: int | None = None  # the master, if it lets newcomers into the next generation
@@ -172,29 +188,39 @@ class Generations(LocalServer):
             return
         now = time.monotonic()
         for number in awaited:
-            pid = running[number]
-            if mark.state(pid)[:1] != ["T"]:
+            process = running[number]
+            if not process.is_stopped():
                 self._stopped.pop(number, None)
             elif now - self._stopped.setdefault(number, now) > STOPPED:
-                self._kill(pid)
+                process.signal(signal.SIGKILL, alone=True)
             if now - self._since > self._patience:
-                self._kill(pid)
-
-    def _kill(self, pid: int) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+                process.signal(signal.SIGKILL, alone=True)
 
     def _answer(self, members: list[int]) -> None:
-        rendezvous = Rendezvous.random()
-        self._formed(members, rendezvous)
+        if self._is_in_vain(members):
+            self.end()
+            return
+        places = self._form(members)
         for number, connection in self._waiting.items():
-            answer = rendezvous.place(members.index(number), len(members)) if number in members else {}
+            answer = places[members.index(number)] if number in members else {}
             self._reply(connection, json.dumps(answer))  # empty: the others have gone on without this newcomer
         self._waiting.clear()
         self._stopped.clear()
         self._opened_by = None
         self._newcomers.expected.clear()
         self._ask_master()
+
+    def _is_in_vain(self, members: list[int]) -> bool:
+        """Whether these ranks have lost one another so often, though all run, that the next generation would not last either.
+
+        As if one computes for longer than the others wait, or two hosts cannot reach each other, but the launcher both.
+        """
+        now = time.monotonic()
+        is_same = members == list(self._numbers()) and self._opened_by is None
+        soon = now - self._formed_at < 2 * self._patience + SOON
+        self._in_vain = self._in_vain + 1 if is_same and soon else int(is_same)
+        self._formed_at = now
+        return self._in_vain > MOST_IN_VAIN
 
     def end(self) -> None:
         """The job has failed: there are no more generations, and ranks that ask hear so."""

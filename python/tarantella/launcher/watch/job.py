@@ -19,6 +19,7 @@ from tarantella.launcher.show.output import STDERR, Console, Stream
 from tarantella.launcher.start.environment import Rendezvous
 from tarantella.launcher.start.forked import ForkedRank
 from tarantella.launcher.start.process import ExitStatus, RankSpec, RankStarter
+from tarantella.launcher.start.remote_hosts import RemoteHosts
 from tarantella.launcher.start.rendezvous import ExitNotices, Refusal
 from tarantella.launcher.start.results import JobResult, RankExit, first_failure, read_report
 from tarantella.launcher.watch import newcomers, supervision
@@ -52,8 +53,9 @@ class Job:
         *,
         joining: int,
         only: int | None = None,
+        hosts: RemoteHosts | None = None,
     ) -> None:
-        """joining: how many ranks are expected to join, 0 if that is not known.
+        """joining: how many ranks are expected to join, 0 if that is not known. hosts: which start the ranks, if this does not.
 
         only: the one rank of a larger job that is started here, by mpirun. This process then reports only that rank's own
         failures, and ends the rank when its own parent has gone. Descriptors that the rank inherits are closed here.
@@ -64,8 +66,12 @@ class Job:
         self._parent = os.getppid()
         self._rendezvous = rendezvous
         self._console = console
+        self._hosts = hosts
+        self._starter = hosts or RankStarter(spec, options.ranks)
         self._selector = selectors.PollSelector()  # epoll refuses files, and output may go to one
         self._joining = JoinWatch(joining, self._selector, lambda: self._view.has_joined())
+        if hosts is not None:
+            hosts.attach(self._selector, console, self._joining.take)
         job = os.environ.get(variables.JOB, rendezvous.name) if only is not None else rendezvous.name
         self._view = JobView(options, job, only, self._selector)
         self._circles = CircleWatch(self._view.records)
@@ -86,7 +92,13 @@ class Job:
         self._generations: Generations | None = None
         if options.elastic:
             patience = settings.timeout({**os.environ, **options.variables})
-            self._generations = Generations(self._pids, lambda: self._members, self._form_generation, patience, self._selector)
+            self._generations = Generations(
+                lambda: {number: rank.process for number, rank in self._running.items()},
+                lambda: self._members,
+                self._form_generation,
+                patience,
+                self._selector,
+            )
 
     def run(self) -> JobResult:
         """Returns how it ended."""
@@ -119,21 +131,17 @@ class Job:
         return result
 
     def _start(self) -> bool:
-        size = self._options.ranks
-        starter = RankStarter(self._spec, size)
-        for number in range(size) if self._only is None else [self._only]:
-            if not self._start_rank(starter, number):
+        for number in range(self._options.ranks) if self._only is None else [self._only]:
+            if not self._start_rank(number):
                 return False
         for descriptor in self._spec.inherited:
             os.close(descriptor)
         return True
 
-    def _start_rank(
-        self, starter: RankStarter, number: int, place: int | None = None, added: Mapping[str, str] = NOTHING
-    ) -> bool:
+    def _start_rank(self, number: int, place: int | None = None, added: Mapping[str, str] = NOTHING) -> bool:
         """Whether it could be started. The arguments are those of `RankStarter.start`."""
         try:
-            process = starter.start(number, place, added)
+            process = self._starter.start(number, place, added)
         except ForkedRank:  # in the fork, which must not touch the ranks started before it
             self._running.clear()
             raise
@@ -142,7 +150,7 @@ class Job:
             return False
         rank = RunningRank(number, process, self._console, self._options.log_on_all_devices, self._options.prefix)
         self._running[number] = rank
-        self._view.started(number, process.pid, process.memory)
+        self._view.started(number, process.pid, process.memory, process.host)
         for stream in rank.streams:
             self._watch(stream)
         return True
@@ -155,12 +163,15 @@ class Job:
             if place is None:
                 return
             added = newcomers.environment(len(self._running))
-            if self._start_rank(RankStarter(self._spec, self._options.ranks), number, place, added):
-                pid = self._running[number].process.pid
-                self._console.message(f"rank {number} (pid {pid}) starts in place of one that was lost (--elastic)")
+            if self._start_rank(number, place, added):
+                process = self._running[number].process
+                where = f"pid {process.pid}{process.host and f' on {process.host}'}"
+                self._console.message(f"rank {number} ({where}) starts in place of one that was lost (--elastic)")
 
     def _kill_all(self) -> None:
         """Leaves no rank behind when starting them, or the launcher itself, has failed."""
+        if self._hosts is not None:
+            self._hosts.close()
         for rank in self._running.values():
             rank.process.signal(signal.SIGKILL)
         for rank in self._running.values():
@@ -169,6 +180,8 @@ class Job:
             for stream in rank.streams:
                 os.close(stream.descriptor)
         self._running.clear()
+        if self._hosts is not None:
+            self._hosts.wait(self._selector)
 
     def _wait_for_events(self) -> None:
         """Waits for events, and does what is due."""
@@ -178,10 +191,11 @@ class Job:
         for key, _ in events:
             callback: Callable[[], None] = key.data
             callback()
-        if self._check_children or not events:
+        if (self._hosts is not None and self._hosts.has_changed()) or self._check_children or not events:
             self._check_children = False
             self._reap()
-            supervision.reap_adopted([rank.process.pid for rank in self._running.values()])
+            own = self._pids().values() if self._hosts is None else self._hosts.shells()
+            supervision.reap_adopted(list(own))
         if self._only is not None and os.getppid() != self._parent and not self._ending():
             self._interrupt(signal.SIGTERM)
         now = time.monotonic()
@@ -191,7 +205,7 @@ class Job:
         if self._generations is not None:
             self._start_newcomers()
             self._generations.review()
-        pids = self._pids()
+        pids = self._pids() if self._hosts is None else {}  # of this host
         for warning in (self._joining.early_warning(pids.values()), self._circles.warning(pids)):
             if warning is not None:
                 self._console.message(warning)
@@ -286,9 +300,11 @@ class Job:
                 self._paused.remove(stream)
             stream.finish()
         del self._running[rank.number]
+        if self._hosts is not None:
+            self._hosts.forget(rank.number)
         self._view.ended(rank.number, "was ended by the launcher" if rank.signalled else str(status))
         report = read_report(rank.reports)
-        host = "" if self._only is None else socket.gethostname()
+        host = rank.process.host if self._only is None else socket.gethostname()
         self._exits.append(RankExit(rank.number, rank.process.pid, status, rank.signalled, report, host))
         self._tails[rank.number] = [rank.prefix + line for line in rank.tail]
         if rank.number == self._members[0]:
@@ -298,7 +314,7 @@ class Job:
                 self._on_failure(self._exits[-1])
         elif self._generations is not None and not self._generations.members():
             self._signal_all(signal.SIGKILL)  # newcomers, which are too late
-        elif rank.number == 0 and self._running:
+        elif rank.number == 0 and self._running and self._hosts is None:
             with suppress(OSError):  # a child of rank 0 still listens there
                 self._refusal = Refusal(self._rendezvous, self._selector)
         if rank.number in self._members[1:] and self._members[0] in self._running:
@@ -310,7 +326,7 @@ class Job:
             return
         if self._goes_on_without(failed):
             self._survived.append(failed)
-            if failed.killed:
+            if failed.killed and not failed.status.lost:
                 self._newcomers.lost(failed.rank)
             left = len(self._generations.members()) if self._generations else 0
             if left == 0:  # it came too late to join
@@ -331,9 +347,11 @@ class Job:
             return False
         return lost.killed or self._generations.has_refused(lost.rank)
 
-    def _form_generation(self, members: list[int], rendezvous: Rendezvous) -> None:
+    def _form_generation(self, members: list[int]) -> list[dict[str, str]]:
+        rendezvous, places = self._starter.meeting(members)
         self._members, self._rendezvous, self._notices = members, rendezvous, ExitNotices(rendezvous)
         self._running[members[0]].is_shown = True
+        return places
 
     def _result(self) -> JobResult:
         """How the job ended. Prints the error if it failed."""

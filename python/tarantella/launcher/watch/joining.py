@@ -9,7 +9,8 @@ import os
 import selectors
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 
 from tarantella.environment import join_address
 from tarantella.first_gradient import NOTICE as TRAINS
@@ -48,13 +49,9 @@ class JoinWatch:
         self._socket: socket.socket | None = None
         if self._is_over:
             return
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # the kernel tells who has sent a notice
-        try:
-            self._socket.bind(join_address(mark.own_mark()))
-        except OSError:  # a process left over from an earlier start has it: then nothing can be known
+        self._socket = notice_socket()
+        if self._socket is None:  # then nothing can be known
             self._is_over = True
-            self.close()
             return
         selector.register(self._socket, selectors.EVENT_READ, self._on_notice)
 
@@ -113,20 +110,40 @@ class JoinWatch:
         return None
 
     def _on_notice(self) -> None:
-        while self._socket is not None:
-            try:
-                notice, about, _, _ = self._socket.recvmsg(64, socket.CMSG_SPACE(CREDENTIALS.size), socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                return
+        if self._socket is not None:
+            for notice, process in notices(self._socket):
+                self.take(notice, process)
+
+    def take(self, notice: bytes, process: int) -> None:
+        """A process has given this notice, here or on another host."""
+        if notice == TRAINS:
+            self._trained = True
+            return
+        self._is_over = self._joined = True
+        if notice.isdigit():
+            self._processes.setdefault(int(notice), process)
+
+
+def notice_socket() -> socket.socket | None:
+    """The one for notices to this launcher; None if a process left over from an earlier start has it."""
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # the kernel tells who has sent a notice
+    try:
+        found.bind(join_address(mark.own_mark()))
+    except OSError:
+        found.close()
+        return None
+    return found
+
+
+def notices(of: socket.socket) -> Iterator[tuple[bytes, int]]:
+    """Those of this user that have come, and the processes that have sent them."""
+    with suppress(BlockingIOError):
+        while True:
+            notice, about, _, _ = of.recvmsg(64, socket.CMSG_SPACE(CREDENTIALS.size), socket.MSG_DONTWAIT)
             process, uid, _ = CREDENTIALS.unpack(about[0][2])
-            if uid != os.geteuid():
-                continue
-            if notice == TRAINS:
-                self._trained = True
-                continue
-            self._is_over = self._joined = True
-            if notice.isdigit():
-                self._processes.setdefault(int(notice), process)
+            if uid == os.geteuid():
+                yield notice, process
 
 
 def cpu_seconds(pid: int) -> float:

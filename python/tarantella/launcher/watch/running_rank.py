@@ -7,6 +7,7 @@ from functools import partial
 from tarantella.launcher.show.output import STDERR, STDOUT, Console, Stream
 from tarantella.launcher.show.shown_output import copy_window_size
 from tarantella.launcher.start.process import RankProcess
+from tarantella.launcher.start.remote_rank import RemoteRank
 
 TAIL_LINES = 100
 LOG_PREFIX = b"tarantella["
@@ -16,7 +17,9 @@ LOG_PREFIX = b"tarantella["
 class RunningRank:
     """A running rank and its output."""
 
-    def __init__(self, number: int, process: RankProcess, console: Console, show_log: bool, prefix: bool = True) -> None:
+    def __init__(
+        self, number: int, process: RankProcess | RemoteRank, console: Console, show_log: bool, prefix: bool = True
+    ) -> None:
         self.number = number
         self.process = process
         self.signalled = False

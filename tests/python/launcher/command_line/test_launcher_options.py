@@ -70,13 +70,26 @@ def shown(result: subprocess.CompletedProcess[str]) -> tuple[dict[str, str], lis
         ("-n 2 --max-restarts -1 -- rank.py", "--max-restarts: must be a whole number, not '-1'"),
         ("-n 2 --min-ranks 1 -- rank.py", "--min-ranks: is for --max-restarts and --elastic"),
         (
-            "-n 2 --elastic --hosts a:2 -- rank.py",
-            "--elastic: is for ranks on this machine that go on without lost ones; mpirun ends the job when a rank is lost: "
+            "-n 2 --elastic --hosts a:2 --mpirun mpirun -- rank.py",
+            "--elastic: mpirun ends the job when a rank is lost: leave --mpirun out (ssh starts the ranks then), or "
             "use --max-restarts",
         ),
+        ("-n 2 --elastic --keep-going -- rank.py", "--elastic: lets fit go on without lost ranks; --keep-going is for C"),
         (
-            "-n 2 --elastic --keep-going -- rank.py",
-            "--elastic: is for ranks on this machine that go on without lost ones; --keep-going is for C",
+            "--elastic --hosts a,localhost -- rank.py",
+            "--elastic: ranks on other hosts cannot find 'localhost': give this host the name that they know",
+        ),
+        (
+            "--elastic --hosts a,b --max-restarts 1 -- rank.py",
+            "--elastic: --max-restarts does not go with it on several hosts: leave one of them out",
+        ),
+        (
+            "--elastic --hosts a,b --flight-recorder records -- rank.py",
+            "--elastic: --flight-recorder does not go with it on several hosts: leave one of them out",
+        ),
+        (
+            "--hosts a,b --remote-shell ssh -- rank.py",
+            "--remote-shell: is for --elastic on several hosts; other jobs there are started by mpirun",
         ),
         ("-n 2 --max-restarts 1 --min-ranks 3 -- rank.py", "--min-ranks: 3 ranks, but the job has 2"),
         ("-n 2 --max-restarts 1 --min-ranks 0 -- rank.py", "--min-ranks: must be a whole number from 1 to 4096, not '0'"),

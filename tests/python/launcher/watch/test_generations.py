@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import selectors
+import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +14,21 @@ import pytest
 from tarantella import variables
 from tarantella.environment import Message, elastic_address
 from tarantella.launcher.base import mark
-from tarantella.launcher.watch.generations import Generations
+from tarantella.launcher.start.environment import Rendezvous
+from tarantella.launcher.watch.generations import MOST_IN_VAIN, Generations
+
+
+class Process:
+    """That of a rank, which is not stopped."""
+
+    def __init__(self) -> None:
+        self.signals: list[int] = []
+
+    def is_stopped(self) -> bool:
+        return False
+
+    def signal(self, number: int, alone: bool = False) -> None:
+        self.signals.append(number)
 
 
 class Job:
@@ -23,7 +36,7 @@ class Job:
 
     def __init__(self, members: list[int], patience: float = 60) -> None:
         self.members = members
-        self.running = dict.fromkeys(members, 1)  # pids: no rank that is killed
+        self.running = {number: Process() for number in members}
         self.formed: list[list[int]] = []
         self.connections: list[socket.socket] = []
         self.selector = selectors.DefaultSelector()
@@ -35,9 +48,10 @@ class Job:
         for connection in self.connections:
             connection.close()
 
-    def form(self, members: list[int], rendezvous: Any) -> None:
+    def form(self, members: list[int]) -> list[dict[str, str]]:
         self.members = members
         self.formed.append(members)
+        return Rendezvous.random().places([""] * len(members))
 
     def say(self, text: str) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -96,7 +110,7 @@ def test_the_last_one_to_end_completes_them(job):
 
 def test_a_newcomer_hears_from_the_master_and_joins_where_it_lets_it_in(job):
     job.lose(2)
-    job.running[3] = 1
+    job.running[3] = Process()
     asking = job.say(f"3 {Message.WHERE} ")
     master = job.say(f"0 {Message.LISTEN} ")
     assert answer(master) == f"{Message.WHERE}\n"
@@ -116,13 +130,13 @@ def test_a_newcomer_hears_from_the_master_and_joins_where_it_lets_it_in(job):
 def test_the_master_is_asked_once_by_several(job):
     master = job.say(f"0 {Message.LISTEN} ")
     for number in (3, 4):
-        job.running[number] = 1
+        job.running[number] = Process()
         job.say(f"{number} {Message.READY} ")
     assert answer(master) == f"{Message.READY}\n"
 
 
 def test_a_newcomer_that_is_not_let_in_goes_on_alone(job):
-    job.running[3] = 1
+    job.running[3] = Process()
     assert answer(job.say(f"3 {Message.JOIN} ")) == "{}"
     job.say(f"3 {Message.READY} ")
     job.say(f"0 {Message.JOIN} 0 5 1")
@@ -135,12 +149,30 @@ def test_a_newcomer_that_is_not_let_in_goes_on_alone(job):
 
 
 def test_nobody_waits_for_a_newcomer_that_has_gone(job):
-    job.running[3] = 1
+    job.running[3] = Process()
     job.say(f"3 {Message.READY} ")
     ranks = [job.say(f"0 {Message.JOIN} 0 5 1"), *(job.say(f"{number} {Message.JOIN} ") for number in (1, 2))]
     assert not job.formed
     job.lose(3)
     assert [place(one)[1] for one in ranks] == ["3", "3", "3"]
+
+
+def test_ranks_that_lose_one_another_again_and_again_hear_of_no_more(job):
+    for _ in range(MOST_IN_VAIN):
+        ranks = [job.say(f"{number} {Message.JOIN} ") for number in job.members]
+        assert [place(one)[1] for one in ranks] == ["3", "3", "3"]
+    ranks = [job.say(f"{number} {Message.JOIN} ") for number in job.members]
+    assert [answer(one) for one in ranks] == ["", "", ""]
+
+
+def test_a_loss_in_between_is_no_vain_generation(job):
+    for lost in (2, 1):
+        for _ in range(MOST_IN_VAIN):
+            ranks = [job.say(f"{number} {Message.JOIN} ") for number in job.members]
+            assert all(place(one) for one in ranks)
+        asking = [job.say(f"{number} {Message.JOIN} ") for number in range(lost)]
+        job.lose(lost)
+        assert [place(one)[1] for one in asking] == [str(lost)] * lost
 
 
 def test_one_that_refuses_is_known(job):
@@ -151,11 +183,10 @@ def test_one_that_refuses_is_known(job):
 
 def test_one_that_does_not_ask_in_time_is_killed():
     job = Job([0, 1], patience=0)
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        job.running[1] = process.pid
-        job.say(f"0 {Message.JOIN} ")
-        job.generations.review()
-        assert process.wait(20) == -9
+    job.say(f"0 {Message.JOIN} ")
+    job.generations.review()
+    assert set(job.running[1].signals) == {signal.SIGKILL}
+    assert not job.running[0].signals
     job.close()
 
 

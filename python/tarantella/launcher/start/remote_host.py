@@ -1,0 +1,222 @@
+"""Another host of an elastic job, as the launcher sees it: a remote shell that runs our process there (`watch/host_agent.py`).
+
+The remote shell's connection is all that there is between the two. If it breaks, or nothing comes for TNT_TIMEOUT, the host is
+lost with all of its ranks, and our process there ends them.
+"""
+
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from tarantella.environment import elastic_address
+from tarantella.launcher.base import mark
+from tarantella.launcher.command_line.hosts import Host
+from tarantella.launcher.start.frames import MAX_QUEUED, STREAMS, Kind, Link
+from tarantella.launcher.start.process import ExitStatus, end_with_parent
+from tarantella.launcher.start.remote_rank import RemoteRank
+
+ENDS_WITHIN = 3.0
+"""Seconds in which our process on a host has ended its ranks, after the launcher has closed the connection."""
+BYTES = 4096
+
+Told = Callable[[bytes, int], None]
+"""Is given what a process on the host has told about joining, and the process."""
+
+
+class RemoteHost:
+    """The connection to a host.
+
+    Args:
+        host: its name and its number of ranks.
+        command: runs our process there.
+
+    Attributes:
+        port: at which rank 0 can listen there.
+        refusal: why it cannot take part; empty while nothing is known.
+        has_changed: whether a rank may have ended since this was set to False.
+    """
+
+    def __init__(self, host: Host, command: Sequence[str]) -> None:
+        self.name, self.slots = host.name, host.slots
+        self.port = 0
+        self.version = self.refusal = ""
+        self.is_ready = self.has_changed = False
+        self.lost = ""
+        """Why it is; empty while it is not."""
+        self._ranks: dict[int, RemoteRank] = {}
+        self._answers: dict[int, dict[str, Any]] = {}  # to START
+        self._talks: dict[int, socket.socket] = {}
+        self._selector: selectors.BaseSelector | None = None
+        self._told: Told = lambda _notice, _process: None
+        self.shell = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,  # a Ctrl-C at a terminal is the launcher's
+            preexec_fn=partial(end_with_parent, os.getpid(), signal.SIGTERM),
+        )
+        assert self.shell.stdin is not None and self.shell.stdout is not None and self.shell.stderr is not None
+        read, write = os.dup(self.shell.stdout.fileno()), os.dup(self.shell.stdin.fileno())
+        self.shell.stdout.close()
+        self.shell.stdin.close()
+        self.errors = self.shell.stderr.fileno()
+        self._link = Link(read, write, self._take, skips=True)
+
+    def attach(self, selector: selectors.BaseSelector, told: Told) -> None:
+        """From now on a selector serves the connection."""
+        self._selector, self._told = selector, told
+        self._link.attach(selector)
+
+    def set_up(self, setup: Mapping[str, Any], seconds: float) -> None:
+        """Tells it what its ranks have in common. Its answer is in `is_ready` and `refusal`."""
+        self._link.wait(lambda: bool(self.version), seconds)
+        if self.version:
+            self._link.send(Kind.SETUP, 0, json.dumps(setup).encode())
+            self._link.wait(lambda: self.is_ready or bool(self.refusal), seconds)
+
+    def start(self, number: int, place: int, variables: Mapping[str, str], as_is: bool, seconds: float) -> RemoteRank:
+        """Starts a rank there. Raises OSError.
+
+        Args:
+            number: of the rank.
+            place: its number among those of the host.
+            variables: of its own.
+            as_is: as in `Pipes`.
+            seconds: in which it has to be there.
+        """
+        data = json.dumps({"place": place, "variables": dict(variables)}).encode()
+        self._link.send(Kind.START, number, data)
+        if not self._link.wait(lambda: number in self._answers, seconds):
+            raise OSError(f"{self.name} does not answer")
+        answer = self._answers.pop(number)
+        if "error" in answer:
+            raise OSError(answer["error"])
+        self._ranks[number] = rank = RemoteRank(number, answer["pid"], self.name, self._link.send, as_is)
+        return rank
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the connection has ended."""
+        return self._link.is_broken
+
+    def beat(self) -> None:
+        """Tells it that the launcher is there."""
+        self._link.send(Kind.BEAT)
+
+    def look(self, patience: float) -> None:
+        """To be called each second. patience: seconds of silence after which it is lost."""
+        if self.lost:
+            return
+        behind = sum(rank.behind for rank in self._ranks.values())
+        self._link.pause(behind > MAX_QUEUED)
+        self.beat()
+        if self._link.is_broken:
+            self._lose("the connection to it has ended")
+        elif self._link.is_silent(patience):
+            self._lose(f"it has not answered for {patience:g} s")
+
+    def close(self) -> None:
+        """Closes the connection, which ends all that runs there. To be called while the selector is open."""
+        self._lose("the launcher has ended")
+        for rank in self._ranks.values():
+            rank.drop(self._selector)
+
+    def wait(self) -> str:
+        """Waits until the remote shell has ended, after the connection was closed. Returns what it has said last."""
+        with suppress(subprocess.TimeoutExpired):
+            self.shell.wait(ENDS_WITHIN)
+        if self.shell.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.shell.pid, signal.SIGKILL)
+            self.shell.wait()
+        said = b""
+        os.set_blocking(self.errors, False)
+        with suppress(BlockingIOError):
+            said = os.read(self.errors, BYTES)
+        assert self.shell.stderr is not None
+        self.shell.stderr.close()
+        return said.decode(errors="replace").strip()
+
+    def _lose(self, why: str) -> None:
+        if self.lost:
+            return
+        self.lost, self.has_changed = why, True
+        self._link.close()
+        for number in list(self._talks):
+            self._close_talk(number)
+        for rank in self._ranks.values():
+            rank.ended(ExitStatus(signal=signal.SIGKILL, lost=f"{self.name}: {why}"))
+
+    def _take(self, kind: Kind, number: int, data: bytes) -> None:
+        rank = self._ranks.get(number)
+        if kind == Kind.OUTPUT and (rank := self._ranks.get(number // STREAMS)) is not None:
+            rank.write(number % STREAMS, data, self._selector)
+            self._link.pause(rank.behind > MAX_QUEUED)
+        elif kind == Kind.ENDED and rank is not None:
+            rank.ended(ExitStatus(**json.loads(data)))
+            self.has_changed = True
+        elif kind == Kind.BEAT:
+            for each, (is_stopped, handles_term) in json.loads(data).items():
+                if int(each) in self._ranks:
+                    self._ranks[int(each)].told(is_stopped, handles_term)
+        elif kind in (Kind.OPEN, Kind.DATA, Kind.CLOSE):
+            self._talk(kind, number, data)
+        elif kind == Kind.NOTICE:
+            self._told(data, number)
+        elif kind == Kind.STARTED:
+            self._answers[number] = json.loads(data)
+        elif kind == Kind.READY:
+            self.is_ready, self.refusal = not data, data.decode()
+        elif kind == Kind.HELLO:
+            hello = json.loads(data)
+            self.port, self.version = hello["port"], hello["version"]
+
+    def _talk(self, kind: Kind, number: int, data: bytes) -> None:
+        """A conversation of a rank with `Generations` goes on here, with the socket that ranks of this host talk to."""
+        try:
+            if kind == Kind.OPEN:
+                self._open_talk(number)
+            elif number in self._talks and kind == Kind.DATA:
+                self._talks[number].sendall(data)
+            elif number in self._talks:
+                self._close_talk(number)
+        except OSError:  # there are no more generations
+            self._close_talk(number)
+            self._link.send(Kind.CLOSE, number)
+
+    def _open_talk(self, number: int) -> None:
+        talk = self._talks[number] = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        talk.setblocking(False)
+        talk.connect(elastic_address(mark.own_mark()))
+
+        def answer() -> None:
+            try:
+                data = talk.recv(BYTES)
+            except OSError:
+                data = b""
+            self._link.send(Kind.DATA if data else Kind.CLOSE, number, data)
+            if not data:
+                self._close_talk(number)
+
+        if self._selector is not None:
+            self._selector.register(talk, selectors.EVENT_READ, answer)
+
+    def forget(self, number: int) -> None:
+        """The launcher has seen the end of a rank."""
+        self._ranks.pop(number, None)
+
+    def _close_talk(self, number: int) -> None:
+        talk = self._talks.pop(number, None)
+        if talk is None:
+            return
+        if self._selector is not None and talk.fileno() in self._selector.get_map():
+            self._selector.unregister(talk)
+        talk.close()

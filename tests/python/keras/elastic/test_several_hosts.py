@@ -1,0 +1,145 @@
+"""`tarantella --elastic` on three hosts, which are network namespaces: ranks and hosts are lost, and the others go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from many_hosts import switched_hosts
+from support.launch import DEFAULTS, LAUNCHER, RANKS, run_ranks
+from two_hosts import TwoHosts, cut_off, why_not
+
+REASON = why_not()
+pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(REASON), reason=REASON or "available")]
+
+SCRIPT = RANKS / "keras/elastic.py"
+SHELL = Path(__file__).parents[3] / "multihost/remote_shell.py"
+SHARDS = 4
+LAUNCHERS, FIRST, LAST = 0, 1, 2
+"""The hosts of the launcher and of rank 3, of ranks 0 and 1, and of rank 2."""
+SECONDS = 480
+EPOCHS = "epochs=8"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    run_ranks(SHARDS, SCRIPT, folder, "", EPOCHS, launcher_options=["--elastic", "--reproducible", SHARDS]).good()
+    return found_in(folder)[0]
+
+
+@pytest.fixture
+def hosts() -> Iterator[tuple[TwoHosts, list[str]]]:
+    with switched_hosts(3) as (hosts, addresses):
+        servers = [hosts.start(i, [sys.executable, str(SHELL), "--serve", one]) for i, one in enumerate(addresses)]
+        try:
+            for server in servers:
+                assert server.stdout is not None and server.stdout.readline() == "ready\n"
+            yield hosts, addresses
+        finally:
+            hosts.kill_all()
+            for server in servers:
+                server.communicate(timeout=20)
+
+
+def found_in(folder: Path) -> dict[int, dict[str, Any]]:
+    return {int(file.stem): json.loads(file.read_text()) for file in sorted(folder.glob("[0-9].json"))}
+
+
+def on_host(hosts: TwoHosts, host: int) -> list[int]:
+    listed = subprocess.run(["ip", "netns", "pids", hosts.namespaces[host]], check=True, capture_output=True, text=True)
+    return [int(pid) for pid in listed.stdout.split()]
+
+
+def end(hosts: TwoHosts, host: int) -> None:
+    """All that runs there is killed, at once."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in on_host(hosts, host):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+def train(
+    hosts: tuple[TwoHosts, list[str]],
+    folder: Path,
+    plan: str,
+    *words: str,
+    begun: Callable[[], None] = lambda: None,
+    flags: Sequence[str] = (),
+    **env: str,
+) -> tuple[int, str]:
+    """The exit code and what was said. begun: is called when a rank has made its first step."""
+    those, (a, b, c) = hosts
+    options = ["--elastic", "--hosts", f"{b}:2,{c}:1,{a}:1", "--remote-shell", f"{sys.executable} {SHELL}"]
+    options += ["--reproducible", str(SHARDS), "--log-level", "INFO", *flags]
+    environment = {**DEFAULTS, "TF_CPP_MIN_LOG_LEVEL": "2", **env}
+    job = those.start(LAUNCHERS, [*LAUNCHER, *options, "--", str(SCRIPT), str(folder), plan, EPOCHS, *words], environment)
+    try:
+        deadline = time.monotonic() + SECONDS
+        while not (folder / "begun").exists() and job.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+        begun()
+        stdout, stderr = job.communicate(timeout=SECONDS)
+    finally:
+        job.kill()
+    return job.returncode, f"{stdout}\n---\n{stderr}"
+
+
+def check(folder: Path, undisturbed: dict[str, Any], left: set[int], said: str) -> None:
+    found = found_in(folder)
+    assert found.keys() == left, said
+    for place, one in enumerate(found.values()):
+        assert (one["rank"], one["ranks"]) == (place, len(left)), said
+        assert one["digest"] == undisturbed["digest"], said
+        assert one["history"] == undisturbed["history"]
+
+
+def test_a_rank_of_another_host_is_killed(hosts, undisturbed, tmp_path: Path):
+    code, said = train(hosts, tmp_path, "2:batch_end:5")
+    assert code == 0, said
+    assert "4 ranks on 3 nodes, transport hierarchical" in said, said
+    assert f" on {hosts[1][LAST]}) was killed by SIGKILL; 3 ranks go on (--elastic)" in said, said
+    check(tmp_path, undisturbed, {0, 1, 3}, said)
+
+
+def test_a_rank_takes_the_place_of_rank_0_on_its_host(hosts, undisturbed, tmp_path: Path):
+    code, said = train(hosts, tmp_path, "0:batch_end:4", "wait", flags=["--replacements", "1"])
+    assert code == 0, said
+    assert f"on {hosts[1][FIRST]}) starts in place of one that was lost" in said, said
+    check(tmp_path, undisturbed, {1, 2, 3, 4}, said)
+
+
+def test_a_whole_host_is_lost(hosts, undisturbed, tmp_path: Path):
+    code, said = train(hosts, tmp_path, "", "slow", begun=lambda: end(hosts[0], LAST))
+    assert code == 0, said
+    why = f"was lost with its host ({hosts[1][LAST]}: the connection to it has ended); 3 ranks go on (--elastic)"
+    assert why in said, said
+    check(tmp_path, undisturbed, {0, 1, 3}, said)
+
+
+def test_the_host_of_rank_0_is_cut_off_and_ends_by_itself(hosts, undisturbed, tmp_path: Path):
+    those, addresses = hosts
+
+    def cut() -> None:
+        before.extend(on_host(those, FIRST))
+        cut_off(those, FIRST)
+
+    before: list[int] = []
+    code, said = train(hosts, tmp_path, "", "slow", begun=cut, TNT_TIMEOUT="12")
+    assert code == 0, said
+    assert f"was lost with its host ({addresses[FIRST]}: it has not answered for 12 s); 2 ranks go on (--elastic)" in said, said
+    check(tmp_path, undisturbed, {2, 3}, said)
+    deadline = time.monotonic() + 30
+    while len(on_host(those, FIRST)) > 1 and time.monotonic() < deadline:  # the server of the remote shell is left
+        time.sleep(0.1)
+    assert len(before) > 1 and len(on_host(those, FIRST)) == 1
