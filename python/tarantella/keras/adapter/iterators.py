@@ -1,7 +1,7 @@
 """Iterators over datasets are destroyed by a thread of their own.
 
-An iterator's destructor stops the thread that tunes its pipeline. That thread may miss it, as TensorFlow wakes it before it says
-what for, and sleeps on: it looks ever more rarely, in the end once a minute. Whoever destroys the iterator waits as long, and all
+An iterator's destructor stops the thread that tunes its pipeline. TensorFlow wakes that thread before it says what for, so the
+thread may sleep on. It looks ever more rarely, in the end once a minute. Whoever destroys the iterator waits as long, and all
 ranks wait for the one that does. What takes memory, the pipeline with its buffers, is freed at once.
 """
 
