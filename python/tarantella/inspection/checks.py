@@ -115,10 +115,10 @@ def _mpi() -> Iterator[Finding]:
                       "take a wheel that has it, or build where that MPI's mpicc is")  # fmt: skip
 
 
-def _first_line(command: list[str]) -> str:
+def _first_line(command: list[str], seconds: float = 30) -> str:
     """The first line of a program's output; empty if it cannot be started."""
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return (done.stdout.strip().splitlines() or [""])[0]
@@ -190,7 +190,7 @@ def _devices_of_tensorflow() -> dict[str, int]:
     ask = "import collections as c, json, tensorflow as tf; " \
           "print(json.dumps(c.Counter(d.device_type for d in tf.config.list_physical_devices())))"  # fmt: skip
     try:
-        return dict(json.loads(_first_line([sys.executable, "-c", ask])))
+        return dict(json.loads(_first_line([sys.executable, "-c", ask], seconds=180)))  # slow file systems
     except ValueError:
         return {}
 

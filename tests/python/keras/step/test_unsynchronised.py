@@ -103,7 +103,7 @@ def test_a_plain_model_on_purpose_trains_without(found):
         ("another_number_of_samples", ["rank 1 has", "in the number of samples: 5 on rank 0, 4 on rank 1"]),
         ("another_order_that_was_allowed", ["deterministic=False"]),
         ("before_the_maps", ["rank 0 has another than the others, in x before the maps. "]),
-        ("other_shuffles", ["none that most ranks have", "by another seed on each rank"]),
+        ("other_shuffles", ["the ranks took parts of different batches", "by another seed on each rank"]),
         ("other_ragged_rows", ["rank 1 has another than the others, in x. "]),
         ("other_batch_on_one_rank", ["rank 1 has another than the others, in x. "]),
         ("other_batch_size", ["training data: batches is", "on rank 2", "on rank 0"]),
