@@ -1,6 +1,6 @@
 """The connection between the launcher of an elastic job and its process on another host: frames over what a remote shell gives.
 
-Nothing blocks: what cannot be written yet is kept.
+No call blocks: a queue keeps the bytes that cannot be written yet.
 """
 
 import enum
@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 MAGIC = b"\0tarantella-host\n"
-"""Goes before the first frame of the process on the host. What its shell may have printed before is skipped."""
+"""Precedes the first frame from the host. The launcher skips all before it, such as a greeting that the login shell prints."""
 HEADER = struct.Struct("!BiI")
 READ_BYTES = 64 * 1024
 MAX_QUEUED = 1024 * 1024

@@ -47,7 +47,7 @@ class RemoteRank:
 
     def poll(self) -> ExitStatus | None:
         """How it ended, once all that it has written is in its pipes; None before."""
-        if self._status is None or self.is_behind:
+        if self._status is None or self.behind:
             return None
         for write in self._writes:
             os.close(write)
@@ -55,13 +55,8 @@ class RemoteRank:
         return self._status
 
     @property
-    def is_behind(self) -> bool:
-        """Whether there is output that its pipes do not take yet."""
-        return any(self._kept)
-
-    @property
     def behind(self) -> int:
-        """How many bytes."""
+        """How many bytes of output its pipes do not take yet."""
         return sum(map(len, self._kept))
 
     def told(self, is_stopped: bool, handles_term: bool) -> None:
