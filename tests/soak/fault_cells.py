@@ -117,11 +117,11 @@ def why_not(cell: Cell) -> str:
     if cell.phase == "joining" and cell.fault not in SIGNALS:
         return "the rank is inside the call, and can do nothing else: it is `starting` before"
     if cell.victim == "all" and cell.fault == "stop":
-        return "nobody is left who could notice"
+        return "no rank is left to notice"
     if cell.victim == "all" and cell.fault == "leave":
         return "a job of which all ranks have ended has ended well"
     if cell.phase == "finalizing" and cell.fault == "stop":
-        return "nobody waits for the rank any more; the launcher does, as for one that still works"
+        return "no rank waits for this one any more. The launcher does, as for one that still works"
     if cell.phase == "finalizing" and cell.fault == "leave":
         return "this is how a job ends"
     return ""
