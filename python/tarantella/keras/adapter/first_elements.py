@@ -11,6 +11,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 
+from tarantella.keras.adapter.iterators import iterator_of
+
 
 class WatchedDataset(dataset_ops.UnaryUnchangedStructureDataset):  # type: ignore[misc]
     """The same elements as those of a dataset.
@@ -20,23 +22,24 @@ class WatchedDataset(dataset_ops.UnaryUnchangedStructureDataset):  # type: ignor
     Args:
         dataset: where they come from.
         at_once: how many elements the user of an iterator takes before `go_on` is called.
-        given_to: is given the first element of the iterator that was made last. Its errors are those of `look`.
+        given_to: is given the first element of the iterator that was made last. Its errors are those of `look`. None: nobody
+            looks.
     """
 
-    def __init__(self, dataset: tf.data.Dataset, at_once: int, given_to: Callable[[Any], None]) -> None:
+    def __init__(self, dataset: tf.data.Dataset, at_once: int, given_to: Callable[[Any], None] | None) -> None:
         self._dataset, self._at_once, self._given_to = dataset, at_once, given_to
         self._fresh: Any = None  # the iterator that was made last, if nobody has looked yet
         self._held: tuple[Any, Any] | None = None  # an iterator that has what was looked at, and the resource with the rest
         super().__init__(dataset, tf.data.experimental.to_variant(dataset))
 
     def __iter__(self) -> Any:
-        self._fresh, self._held = iter(self._dataset), None
+        self._fresh, self._held = iterator_of(self._dataset), None
         return self._fresh
 
     def look(self) -> None:
         """The iterator that was made last is about to be used: its first element is looked at, once."""
         iterator, self._fresh = self._fresh, None
-        if iterator is None:
+        if iterator is None or self._given_to is None:
             return
         first = self._taken(iterator, self._at_once)
         if first:
@@ -70,7 +73,9 @@ class WatchedDataset(dataset_ops.UnaryUnchangedStructureDataset):  # type: ignor
         joined = tf.data.Dataset.from_tensors(elements[0])
         for element in elements[1:]:
             joined = joined.concatenate(tf.data.Dataset.from_tensors(element))
-        return OfSpec(joined, self.element_spec)
+        options = tf.data.Options()
+        options.autotune.enabled = False  # there is nothing to tune, and the thread that tunes is slow to end
+        return OfSpec(joined.with_options(options), self.element_spec)
 
 
 class OfSpec(dataset_ops.UnaryDataset):  # type: ignore[misc]

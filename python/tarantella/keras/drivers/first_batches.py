@@ -27,8 +27,6 @@ class FirstBatches(adapter.Callback):
             steps: the steps of the model that are tried; the first is the one that gets these batches: ``"train_step"``.
             is_divided: whether ranks have parts of the same batch.
         """
-        if self._distributed.trials is None:
-            return parts
 
         def try_out(element: Any) -> None:
             shards = split.unpack(element)
@@ -40,7 +38,8 @@ class FirstBatches(adapter.Callback):
 
         elastic = self._elastic
         survive = try_out if elastic is None else lambda element: elastic.tried(lambda: try_out(element))
-        watched = WatchedDataset(parts, adapter.steps_per_execution(self._distributed.keras_model), survive)
+        given_to = None if self._distributed.trials is None else survive
+        watched = WatchedDataset(parts, adapter.steps_per_execution(self._distributed.keras_model), given_to)
         self._datasets[steps[0]] = watched
         return watched
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import time
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tarantella.keras.adapter import iterators
 from tarantella.keras.adapter.first_elements import WatchedDataset
 
 
@@ -110,3 +115,36 @@ def test_an_iterator_that_is_not_used_is_asked_for_nothing():
     assert not drawn
     assert taken(dataset, 1, [1]) == [0, 1, 2]
     assert drawn == looked_at == [0]
+
+
+def test_nobody_waits_for_the_end_of_an_iterator():
+    """It is destroyed elsewhere, even while something else takes long to be destroyed."""
+    drawn, ended, begun, may_end = [], [], threading.Event(), threading.Event()
+
+    class Slow:
+        def __del__(self):
+            begun.set()
+            assert may_end.wait(60)
+            ended.append("slow")
+
+    def generator():
+        try:
+            yield from range(9)
+        finally:
+            ended.append("generator")
+
+    given = tf.data.Dataset.from_generator(generator, output_signature=tf.TensorSpec([], tf.int64))
+    dataset = WatchedDataset(given, 1, lambda element: drawn.append(int(element)))
+    iterator = iter(dataset)
+    dataset.look()
+    iterators._ended.put(Slow())
+    assert begun.wait(60)
+    del iterator
+    dataset._fresh = dataset._held = None
+    assert (drawn, ended) == ([0], [])
+    may_end.set()
+    deadline = time.monotonic() + 60
+    while len(ended) < 2 and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.01)
+    assert ended == ["slow", "generator"]
