@@ -9,6 +9,7 @@
 
 #include "base/log.hpp"
 #include "bootstrap/rendezvous.hpp"
+#include "comm/shm/direct_moves.hpp"
 #include "comm/shm/shm_communicator.hpp"
 
 namespace tnt {
@@ -43,6 +44,7 @@ TuningTable find_tuning(const Settings& settings) {
 }
 
 std::shared_ptr<Segment> share_segment(const Settings& settings) {
+  permit_direct_reads();
   FileDescriptor segment;
   if (settings.rank == 0) {
     segment = Segment::create();

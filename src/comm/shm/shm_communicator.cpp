@@ -95,6 +95,7 @@ ShmCommunicator::ShmCommunicator(std::shared_ptr<ShmWorld> world, std::uint64_t 
       monitor_(world_, error_record(*region_, members.size())),
       barrier_(monitor_, region_->data(), members, self, open_lane(world_->recorder(), region, members, self, "shm")),
       slots_(region_->data() + control_bytes(barrier_.members().size())),
+      direct_(barrier_, slots_, *world_, self),
       ll_(region_->data() + ll_offset(barrier_.members().size()), self),
       mailbox_(monitor_, region_->data() + mailbox_offset(barrier_.members().size()), barrier_.members(), self,
                open_lane(world_->recorder(), region, barrier_.members(), self, "shm", true)),
@@ -161,6 +162,18 @@ void ShmCommunicator::reduce_blocks(const Collective& call) {
   } while (begin < largest);
 }
 
+template <typename Given, typename Taken>
+bool ShmCommunicator::move_directly(std::size_t largest, bool may_be_read, const Given& given, const Taken& taken) {
+  if (!direct_.suits(largest)) return false;
+  std::vector<const void*> all_given;
+  std::vector<DirectMoves::Block> all_taken;
+  for (std::size_t member = 0; member < members(); ++member) {
+    all_given.push_back(given(member));
+    all_taken.push_back(taken(member));
+  }
+  return direct_.move(all_given, all_taken, may_be_read);
+}
+
 // A rank that is not the root of a gather has no output.
 void ShmCommunicator::gather_blocks(const Collective& call) {
   const void* const in = call.in;
@@ -168,6 +181,12 @@ void ShmCommunicator::gather_blocks(const Collective& call) {
   const Blocks bytes = blocks_of(call, members(), dtype_size(call.dtype));
   const bool others_read = call.kind != Call::gather || rank() != call.root;
   const std::size_t largest = bytes.largest();
+  const auto given = [&](std::size_t /*member*/) { return in; };
+  const auto taken = [&](std::size_t member) {
+    return out == nullptr ? DirectMoves::Block{nullptr, 0}
+                          : DirectMoves::Block{at(out, bytes.begin(member)), bytes.size(member)};
+  };
+  if (move_directly(largest, true, given, taken)) return;
   MoveStore store(*this, call.kind, largest);
   std::size_t begin = 0;
   do {
@@ -192,6 +211,10 @@ void ShmCommunicator::scatter(const Collective& call) {
   void* const out = call.out;
   const std::size_t bytes = call.count * dtype_size(call.dtype);
   const std::size_t block = slot_bytes / members() / cache_line_bytes * cache_line_bytes;
+  const auto root = static_cast<std::size_t>(call.root);
+  const auto given = [&](std::size_t member) { return rank() == call.root ? at(in, member * bytes) : nullptr; };
+  const auto taken = [&](std::size_t member) { return DirectMoves::Block{out, member == root ? bytes : 0}; };
+  if (move_directly(bytes, true, given, taken)) return;
   MoveStore store(*this, call.kind, bytes);
   std::size_t begin = 0;
   do {
@@ -203,7 +226,7 @@ void ShmCommunicator::scatter(const Collective& call) {
     if (rank() == call.root) {
       copy_part(at(out, begin), in, self_ * bytes + begin, part, store.out());
     } else {
-      copy(at(out, begin), slots_.of(static_cast<std::size_t>(call.root)) + self_ * block, part, store.out());
+      copy(at(out, begin), slots_.of(root) + self_ * block, part, store.out());
     }
     slots_.advance();
     begin += part;
@@ -216,13 +239,17 @@ void ShmCommunicator::broadcast(const Collective& call) {
   void* const out = call.out;
   const std::size_t bytes = call.count * dtype_size(call.dtype);
   const bool is_root = rank() == call.root;
+  const auto root = static_cast<std::size_t>(call.root);
+  const auto given = [&](std::size_t /*member*/) { return in; };
+  const auto taken = [&](std::size_t member) { return DirectMoves::Block{out, member == root ? bytes : 0}; };
+  if (move_directly(bytes, true, given, taken)) return;
   MoveStore store(*this, call.kind, bytes);
   std::size_t begin = 0;
   do {
     const std::size_t part = std::min(slot_bytes, bytes - begin);
     if (is_root) copy(slots_.of(self_), at(in, begin), part, Store::cached);
     barrier_.arrive_and_wait();
-    copy(at(out, begin), is_root ? at(in, begin) : slots_.of(static_cast<std::size_t>(call.root)), part, store.out());
+    copy(at(out, begin), is_root ? at(in, begin) : slots_.of(root), part, store.out());
     slots_.advance();
     begin += part;
   } while (begin < bytes);
@@ -259,6 +286,9 @@ void ShmCommunicator::exchange_blocks(const Collective& call) {
   const Blocks to = blocks_of(call, members(), size);
   const Blocks from = uneven ? Blocks(call.recv_counts, size) : to;
   const std::size_t block = slot_bytes / members() / cache_line_bytes * cache_line_bytes;
+  const auto given = [&](std::size_t member) { return in == nullptr ? nullptr : at(in, to.begin(member)); };
+  const auto taken = [&](std::size_t member) { return DirectMoves::Block{at(out, from.begin(member)), from.size(member)}; };
+  if (move_directly(largest, in != out, given, taken)) return;
   MoveStore store(*this, Call::all_to_all, largest);
   std::size_t begin = 0;
   do {

@@ -16,6 +16,7 @@
 #include "comm/communicator.hpp"
 #include "comm/group_creation.hpp"
 #include "comm/shm/barrier.hpp"
+#include "comm/shm/direct_moves.hpp"
 #include "comm/shm/ll_buffer.hpp"
 #include "comm/shm/mailbox.hpp"
 #include "comm/shm/peer_monitor.hpp"
@@ -68,6 +69,9 @@ class ShmCommunicator final : public Communicator {
   void broadcast(const Collective& call);
   void exchange_blocks(const Collective& call);
   [[nodiscard]] std::size_t compare_counts(const Collective& call);
+  // Whether the blocks were moved without the slots. given(member) and taken(member): the memory of this rank's blocks.
+  template <typename Given, typename Taken>
+  [[nodiscard]] bool move_directly(std::size_t largest, bool may_be_read, const Given& given, const Taken& taken);
 
   [[nodiscard]] std::size_t members() const noexcept { return barrier_.members().size(); }
 
@@ -78,6 +82,7 @@ class ShmCommunicator final : public Communicator {
   PeerMonitor monitor_;
   ShmBarrier barrier_;
   Slots slots_;
+  DirectMoves direct_;
   LLBuffer ll_;
   std::array<StoreTuner, Call::all_to_all_v + 1> store_tuners_;  // all_reduce: into the slots; calls that move blocks: results
   ShmMailbox mailbox_;

@@ -69,6 +69,7 @@ class Agreement:
             self._may_fail.add("on_test_end")
         self._served = served
         self._failure: Exception | None = None
+        self._rates: list[Any] | None = None
         self._warned = False
 
     @property
@@ -89,6 +90,8 @@ class Agreement:
         Raises:
             The exception that was kept on this rank, or TarantellaError with its text and rank.
         """
+        if hook in OUTER_HOOKS:
+            self._rates = None
         if hook in self._may_fail or hook == "on_epoch_end":
             self._compare(model)
         if hook == "on_train_begin" and self._restores:
@@ -167,7 +170,7 @@ class Agreement:
 
         where: [1, 0] before a collective call of a callback, [0, 1] after the hook, [0, 0] before a file is written.
         """
-        values = np.array([float(rate.numpy()) for rate in adapter.learning_rates(model)])
+        values = np.array([float(rate.numpy()) for rate in self._learning_rates(model)])
         with self._meeting(model):
             maxima: NDArray[Any] = collectives.all_reduce(np.concatenate([[state], where, values, -values]), op="max")
             if maxima[0] not in (_WRITES, _FAILED) and maxima[1] and maxima[2]:
@@ -178,7 +181,7 @@ class Agreement:
 
     def _compare(self, model: Any) -> None:
         state = _FAILED if self.failed else _STOPS if getattr(model, "stop_training", False) else _GOES_ON
-        rates = adapter.learning_rates(model)
+        rates = self._learning_rates(model)
         maxima = self._meet_writers(model, state, [0, 1])
         if maxima[0] == _FAILED:
             failure, self._failure = self._failure, None
@@ -189,6 +192,12 @@ class Agreement:
         if not np.array_equal(highest, lowest):
             weights.broadcast(rates)
             self._warn("the learning rate")
+
+    def _learning_rates(self, model: Any) -> list[Any]:
+        """The variables of the learning rates. Within an epoch they are those of its beginning, as the traced step uses these."""
+        if self._rates is None:
+            self._rates = adapter.learning_rates(model)
+        return self._rates
 
     @contextmanager
     def _meeting(self, model: Any) -> Iterator[None]:

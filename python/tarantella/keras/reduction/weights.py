@@ -111,6 +111,6 @@ def _differs(variables: Sequence[Any]) -> NDArray[np.bool_]:
 
 
 def _digests(variables: Sequence[Any]) -> NDArray[np.uint8]:
-    arrays = (np.ascontiguousarray(adapter.unwrap(variable).numpy()) for variable in variables)
+    arrays = (np.ascontiguousarray(adapter.unwrap(variable).value().numpy()) for variable in variables)
     digests = b"".join(hashlib.blake2b(array.tobytes(), digest_size=8).digest() for array in arrays)
     return np.frombuffer(digests, np.uint8).reshape(len(variables), 8)

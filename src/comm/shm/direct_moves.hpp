@@ -1,0 +1,53 @@
+// Large blocks that only move: each rank reads them where they lie in the memory of the other ranks' processes, so that they
+// are copied once, not twice.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "comm/shm/barrier.hpp"
+#include "comm/shm/slots.hpp"
+#include "comm/shm/world.hpp"
+
+namespace tnt {
+
+// Lets the other ranks of this node read this process' memory where the system asks for that (Yama's ptrace_scope 1): those
+// that its parent has started, and no other process.
+void permit_direct_reads() noexcept;
+
+// The system may forbid it at any time: a container's filter, ptrace_scope 2, memory that a driver has mapped. The ranks then
+// agree to move the blocks, and all later ones of the communicator, through the slots.
+class DirectMoves {
+ public:
+  // Smaller blocks are faster through the slots, which are in the caches. Measured on two virtual cores.
+  static constexpr std::size_t min_bytes = std::size_t{256} * 1024;
+
+  struct Block {  // one that this rank takes
+    void* to;
+    std::size_t bytes;
+  };
+
+  DirectMoves(ShmBarrier& barrier, Slots& slots, const ShmWorld& world, std::size_t self) noexcept
+      : barrier_(barrier), slots_(slots), world_(world), self_(self) {}
+
+  // largest: bytes of the largest block between two ranks, the same on all ranks.
+  [[nodiscard]] bool suits(std::size_t largest) const noexcept { return possible_ && largest >= min_bytes; }
+
+  // For each member, what this rank gives it and takes from it. may_be_read: whether what is given stays as it is while others
+  // read it, though this rank writes what it takes. Returns whether the blocks were moved, the same on all ranks. Throws as
+  // the barrier does.
+  [[nodiscard]] bool move(std::span<const void* const> given, std::span<const Block> taken, bool may_be_read);
+
+ private:
+  enum class Answer : std::uint64_t { never, not_now, yes };
+  [[nodiscard]] Answer least(Answer own);
+  [[nodiscard]] bool read(std::span<const void* const> given, std::span<const Block> taken) const;
+
+  ShmBarrier& barrier_;
+  Slots& slots_;
+  const ShmWorld& world_;
+  std::size_t self_;
+  bool possible_ = true;
+};
+
+}  // namespace tnt
