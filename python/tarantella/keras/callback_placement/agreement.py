@@ -194,7 +194,7 @@ class Agreement:
             self._warn("the learning rate")
 
     def _learning_rates(self, model: Any) -> list[Any]:
-        """The variables of the learning rates. Within an epoch they are those of its beginning, as the traced step uses these."""
+        """The variables of the learning rates. Within an epoch they are those of its beginning: the traced step uses these."""
         if self._rates is None:
             self._rates = adapter.learning_rates(model)
         return self._rates
