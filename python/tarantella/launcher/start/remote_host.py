@@ -209,10 +209,6 @@ class RemoteHost:
         if self._selector is not None:
             self._selector.register(talk, selectors.EVENT_READ, answer)
 
-    def forget(self, number: int) -> None:
-        """The launcher has seen the end of a rank."""
-        self._ranks.pop(number, None)
-
     def _close_talk(self, number: int) -> None:
         talk = self._talks.pop(number, None)
         if talk is None:

@@ -24,7 +24,7 @@ from tarantella.launcher.base.local_server import LocalServer, uid_of_peer
 from tarantella.launcher.base.signals import ENDING, SignalPipe
 from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line.options import Options, Pin
-from tarantella.launcher.show.output import Stream
+from tarantella.launcher.show.output import Stream, pause_or_resume
 from tarantella.launcher.start.environment import environment_of_place, shared_environment
 from tarantella.launcher.start.frames import MAGIC, STREAMS, Kind, Link
 from tarantella.launcher.start.pinning import Pinning
@@ -129,7 +129,9 @@ class HostAgent:
                 if key.fd in self._selector.get_map():  # not if one before has unregistered it
                     key.data()
             self._reap()
-            self._pause(self._link.is_full)
+            if self._link.is_full != self._is_paused:
+                self._is_paused = self._link.is_full
+                pause_or_resume((one for _, each in self._ranks.values() for one in each), self._is_paused, self._selector)
             if time.monotonic() >= self._next_beat:
                 self._next_beat = time.monotonic() + LONGEST_SLEEP
                 states = {number: (one.is_stopped(), one.handles_term()) for number, (one, _) in self._ranks.items()}
@@ -208,27 +210,8 @@ class HostAgent:
         ]
         self._ranks[number] = process, streams
         for stream in streams:
-            self._watch(stream)
+            stream.watch(self._selector)
         return {"pid": process.pid}
-
-    def _watch(self, stream: Stream) -> None:
-        def read() -> None:
-            if stream.read() == 0:
-                self._selector.unregister(stream.descriptor)
-
-        if not stream.ended:
-            self._selector.register(stream.descriptor, selectors.EVENT_READ, read)
-
-    def _pause(self, is_paused: bool) -> None:
-        """Whether output is left in its pipes for now."""
-        if is_paused == self._is_paused:
-            return
-        self._is_paused = is_paused
-        for stream in [one for _, streams in self._ranks.values() for one in streams if one.pausable]:
-            if is_paused and stream.descriptor in self._selector.get_map():
-                self._selector.unregister(stream.descriptor)
-            elif not is_paused and stream.descriptor not in self._selector.get_map():
-                self._watch(stream)
 
     def _reap(self) -> None:
         for number, (process, streams) in list(self._ranks.items()):
@@ -237,8 +220,6 @@ class HostAgent:
                 continue
             del self._ranks[number]
             for stream in streams:
-                if stream.descriptor in self._selector.get_map():
-                    self._selector.unregister(stream.descriptor)
                 stream.finish()
             if process.memory is not None:
                 process.memory.close()

@@ -18,7 +18,7 @@ from typing import Any
 
 from tarantella.launcher.base.signals import ASKING, SignalPipe
 from tarantella.launcher.base.words import counted
-from tarantella.launcher.show.output import STDERR, STDOUT, Console, Stream
+from tarantella.launcher.show.output import STDERR, STDOUT, Console, Stream, pause_or_resume
 from tarantella.launcher.show.shown_output import ends_like
 from tarantella.launcher.show.status_socket import StatusSocket
 from tarantella.launcher.start.process import end_with_parent
@@ -112,7 +112,7 @@ class MpiJob:
             finally:
                 if stdout is not None:
                     os.close(stdout)
-            out = Stream(shown, partial(self._console.write, STDOUT), as_is=True) if shown is not None else None
+            out = Stream(shown, partial(self._console.write, STDOUT), pausable=True, as_is=True) if shown is not None else None
             assert mpirun.stderr is not None
             output = mpirun.stderr.fileno()
             os.set_blocking(output, False)
@@ -123,7 +123,7 @@ class MpiJob:
                     full = self._console.full
                     _watch(selector, output, None if full else lambda: self._copy_output(selector, output))
                     if out is not None:
-                        _watch(selector, out.descriptor, None if full or out.ended else out.read)
+                        pause_or_resume([out], full, selector)
                     self._console.watch(selector)
                     for key, _ in selector.select(LONGEST_SLEEP):
                         key.data()
