@@ -203,9 +203,9 @@ void NetworkCommunicator::exchange_blocks(const Collective& call, const CallCont
   const Blocks with_root = call.kind == Call::all_to_all
                                ? all
                                : Blocks::only(root, group_.size(), bytes);  // what each has for the root, or it for each
-  const Blocks of_root(group_.size(), group_.self == root ? bytes : 0);
-  const Blocks& to = call.kind == Call::scatter ? of_root : with_root;
-  const Blocks& from = call.kind == Call::gather ? of_root : with_root;
+  const Blocks from_root(group_.size(), group_.self == root ? bytes : 0);
+  const Blocks& to = call.kind == Call::scatter ? from_root : with_root;
+  const Blocks& from = call.kind == Call::gather ? from_root : with_root;
   handshake_.begin(call, context);
   handshake_.finish();
   BlockExchange({group_, handshake_, staging_}, call.in, to, from, slice_bytes(all.total(), group_.size())).run_into(call.out);
