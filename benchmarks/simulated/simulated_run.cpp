@@ -19,12 +19,12 @@
 
 #include "benchmarks/rows.hpp"
 #include "benchmarks/shape.hpp"
+#include "benchmarks/simulated/simulated_network.hpp"
 #include "benchmarks/simulated/smpi_reference.hpp"
 #include "benchmarks/statistics.hpp"
 #include "benchmarks/verify.hpp"
 #include "comm/network/choice.hpp"
 #include "comm/network/communicator.hpp"
-#include "comm/simulated/simulated_network.hpp"
 #include "common/error.hpp"
 #include "kernels/cpu/memory_model.hpp"
 

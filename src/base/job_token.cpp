@@ -52,8 +52,8 @@ std::string read_token(const std::string& path) {
   if (!file || ::fstat(file.get(), &about) != 0) {
     fail(TNT_INVALID_ARGUMENT, "TNT_TOKEN_FILE={}: cannot be read: {}", path, std::strerror(errno));
   }
-  constexpr mode_t of_others = S_IRWXG | S_IRWXO;
-  if (S_ISREG(about.st_mode) && ((about.st_mode & of_others) != 0 || (about.st_uid != ::geteuid() && about.st_uid != 0))) {
+  constexpr mode_t others = S_IRWXG | S_IRWXO;
+  if (S_ISREG(about.st_mode) && ((about.st_mode & others) != 0 || (about.st_uid != ::geteuid() && about.st_uid != 0))) {
     fail(TNT_INVALID_ARGUMENT, "TNT_TOKEN_FILE={}: others can use this file: make it yours alone, with chmod 600", path);
   }
   return read_first_line(file.get(), path);

@@ -36,9 +36,9 @@ std::string message_waiter(int rank, const std::string& described, const CallCon
   return fmt::format("rank {} in {}{}", rank, described, detail);
 }
 
-std::string unlike_messages(int rank, const std::string& described, int peer, const std::string& of_peer) {
+std::string unlike_messages(int rank, const std::string& described, int peer, const std::string& peer_described) {
   return fmt::format("rank {} called {} while rank {} called {}: their types and counts must be equal", rank, described, peer,
-                     of_peer);
+                     peer_described);
 }
 
 std::string block_mismatch_message(int sender, std::size_t sent, int receiver, std::size_t expected, const Call& call,

@@ -18,7 +18,7 @@ namespace tnt {
                                            std::uint64_t number);
 // Of point-to-point messages. described: "send of 3 float32 to rank 1".
 [[nodiscard]] std::string message_waiter(int rank, const std::string& described, const CallContext& context);
-[[nodiscard]] std::string unlike_messages(int rank, const std::string& described, int peer, const std::string& of_peer);
+[[nodiscard]] std::string unlike_messages(int rank, const std::string& described, int peer, const std::string& peer_described);
 // In all_to_all_v.
 [[nodiscard]] std::string block_mismatch_message(int sender, std::size_t sent, int receiver, std::size_t expected,
                                                  const Call& call, std::uint64_t number);

@@ -23,19 +23,19 @@ Left* all_left = nullptr;  // never freed
 
 BucketBuffers::BucketBuffers(Device& device, DeviceCommunicator& comm, std::span<const std::size_t> bytes, bool with_gathered,
                              StreamHandle stream) {
-  const auto add = [](std::size_t sum, std::size_t of_one) { return sum + aligned(of_one); };
+  const auto add = [](std::size_t sum, std::size_t part) { return sum + aligned(part); };
   const std::size_t all = std::accumulate(bytes.begin(), bytes.end(), std::size_t{0}, add) * (with_gathered ? 2 : 1);
   registered_ = comm.registered_memory(all);
   if (!registered_) pooled_.emplace(device, all, stream);
   void* const memory = registered_ ? registered_.get() : pooled_->get();
   auto* next = static_cast<std::byte*>(memory);
-  for (const std::size_t of_one : bytes) {
+  for (const std::size_t part : bytes) {
     Buffer& buffer = buffers_.emplace_back();
     buffer.memory = next;
-    next += aligned(of_one);
+    next += aligned(part);
     if (!with_gathered) continue;
     buffer.gathered = next;
-    next += aligned(of_one);
+    next += aligned(part);
   }
   device.fill_zero(memory, all, stream);
   device.synchronize(stream);

@@ -36,8 +36,8 @@ OverlapTuner::Seconds OverlapTuner::seconds() const {
           mode_ == Overlap::off ? never : median_seconds(times_ns_[1])};
 }
 
-void OverlapTuner::set_agreed(const Seconds& of_slowest) noexcept {
-  const auto& [by_caller, with_thread] = of_slowest;
+void OverlapTuner::set_agreed(const Seconds& slowest) noexcept {
+  const auto& [by_caller, with_thread] = slowest;
   threaded_ = by_caller >= min_gain * with_thread;
   for (auto& times : times_ns_) times.clear();
 }

@@ -24,9 +24,9 @@ class OverlapTuner {
 
   // True at the end of a trial. The ranks then agree on the maxima of seconds() and pass them to set_agreed().
   [[nodiscard]] bool step_ended(std::int64_t now_ns);
-  using Seconds = std::array<double, 2>;                // median step in the caller's mode, and in the thread's mode
-  [[nodiscard]] Seconds seconds() const;                // infinite for a mode that the user has excluded
-  void set_agreed(const Seconds& of_slowest) noexcept;  // the same on all ranks
+  using Seconds = std::array<double, 2>;             // median step in the caller's mode, and in the thread's mode
+  [[nodiscard]] Seconds seconds() const;             // infinite for a mode that the user has excluded
+  void set_agreed(const Seconds& slowest) noexcept;  // the same on all ranks
 
   static constexpr std::size_t steps_between_trials = 1024;
   static constexpr std::size_t trial_begins = 2;  // the first steps include initialisation

@@ -72,7 +72,7 @@ CPP = [
     ["src/comm/network/messages"],
     ["src/comm/network/algorithms"],
     ["src/comm/network"],
-    ["src/comm/mpi", "src/comm/tcp", "src/comm/hierarchical", "src/comm/simulated"],
+    ["src/comm/mpi", "src/comm/tcp", "src/comm/hierarchical"],
     ["src/bootstrap", "src/reducer"],
     ["src/api"],
     ["benchmarks"],

@@ -68,11 +68,11 @@ class Reducer {
     return bytes;
   }
   [[nodiscard]] std::vector<std::vector<std::size_t>> buckets() const {
-    return of_each_bucket(
+    return from_each_bucket(
         [](const tnt_bucket_t& bucket) { return std::vector<std::size_t>(bucket.tensors, bucket.tensors + bucket.n_tensors); });
   }
   [[nodiscard]] std::vector<std::string> descriptions() const {
-    return of_each_bucket([](const tnt_bucket_t& bucket) { return std::string(bucket.description); });
+    return from_each_bucket([](const tnt_bucket_t& bucket) { return std::string(bucket.description); });
   }
   [[nodiscard]] std::uint64_t tensor_steps(std::size_t tensor) const {
     std::uint64_t steps = 0;
@@ -95,7 +95,7 @@ class Reducer {
 
  private:
   template <typename View>
-  [[nodiscard]] std::vector<std::invoke_result_t<View, const tnt_bucket_t&>> of_each_bucket(View view) const {
+  [[nodiscard]] std::vector<std::invoke_result_t<View, const tnt_bucket_t&>> from_each_bucket(View view) const {
     std::size_t n = 0;
     check(tnt_reducer_bucket_count(reducer_, &n));
     std::vector<std::invoke_result_t<View, const tnt_bucket_t&>> result;

@@ -95,10 +95,10 @@ void tnt_tensorflow_detach_communicator(std::int64_t id) { tnt_tensorflow::detac
 
 void tnt_tensorflow_sparse_counts(std::int64_t communicator, std::int64_t tensor, std::int64_t counts[3]) {
   const auto found = tnt_tensorflow::find_communicator(communicator);
-  const auto of_tensor = found ? found->counts(tensor) : tnt_tensorflow::SparseCounts{};
-  counts[0] = of_tensor.sparse;
-  counts[1] = of_tensor.dense;
-  counts[2] = of_tensor.bytes;
+  const auto sums = found ? found->counts(tensor) : tnt_tensorflow::SparseCounts{};
+  counts[0] = sums.sparse;
+  counts[1] = sums.dense;
+  counts[2] = sums.bytes;
 }
 
 void tnt_tensorflow_set_stream_of(void* (*function)(void* context)) {

@@ -41,8 +41,8 @@ Tensor allocate_like(TF_OpKernelContext* context, const TF_Tensor* in, const Sta
 template <typename Collective>
 void run(void* kernel, TF_OpKernelContext* context, Kind kind, Collective&& collective) {
   const auto& attributes = *static_cast<const Attributes*>(kernel);
-  const auto attachment = find_communicator(attributes.communicator);
-  if (!attachment) return fail(context, "TNT_INVALID_ARGUMENT", "this graph was made for a job that has ended");
+  const auto attachment = communicator_of(context, attributes.communicator);
+  if (!attachment) return;
   const Status status;
   const Tensor in = input(context, 0, status);
   if (!passed(context, status)) return;
@@ -98,8 +98,8 @@ void put(TF_OpKernelContext* context, int output, std::int64_t number) {
 
 void join(void* kernel, TF_OpKernelContext* context) {
   const auto& attributes = *static_cast<const Attributes*>(kernel);
-  const auto attachment = find_communicator(attributes.communicator);
-  if (!attachment) return fail(context, "TNT_INVALID_ARGUMENT", "this graph was made for a job that has ended");
+  const auto attachment = communicator_of(context, attributes.communicator);
+  if (!attachment) return;
   const Status status;
   const Tensor meetings = input(context, 0, status);
   if (!passed(context, status)) return;
@@ -127,8 +127,8 @@ void* create_join(TF_OpKernelConstruction* construction) {
 
 void meet_joined(void* kernel, TF_OpKernelContext* context) {
   const auto& attributes = *static_cast<const Attributes*>(kernel);
-  const auto attachment = find_communicator(attributes.communicator);
-  if (!attachment) return fail(context, "TNT_INVALID_ARGUMENT", "this graph was made for a job that has ended");
+  const auto attachment = communicator_of(context, attributes.communicator);
+  if (!attachment) return;
   const Call own{.kind = Kind::gradients, .choice = attributes.choice, .name = attributes.name};
   if (!meet(context, attachment->comm(), own).empty()) put(context, 0, attributes.choice);
 }
@@ -141,38 +141,32 @@ void* create_meet(TF_OpKernelConstruction* construction) {
   return read ? attributes.release() : nullptr;
 }
 
-void no_shapes(TF_ShapeInferenceContext* /*context*/, TF_Status* /*status*/) {}
-
 void register_collective(const char* name, const char* choice, const char* types,
                          void* (*create_kernel)(TF_OpKernelConstruction*), void (*compute)(void*, TF_OpKernelContext*)) {
-  register_op({.name = name,
-               .inputs = {"input: T"},
-               .outputs = {"output: T"},
-               .attributes = {"communicator: int", choice, types, "compare: int = 0", "tensor: string = ''"},
-               .infer_shapes = same_shapes_from<0>});
-  register_kernel(name, TF_NewKernelBuilder(name, "CPU", create_kernel, compute, delete_attributes<Attributes>));
+  register_on_host<Attributes>({.name = name,
+                                .inputs = {"input: T"},
+                                .outputs = {"output: T"},
+                                .attributes = {"communicator: int", choice, types, "compare: int = 0", "tensor: string = ''"},
+                                .infer_shapes = same_shapes_from<0>},
+                               create_kernel, compute);
 }
 
 struct Registration {
   Registration() {
-    register_collective("TntAllReduce", "op: int", "T: {float, double, half, bfloat16, int8, uint8, int32, int64}",
-                        create_all_reduce, all_reduce);
-    register_collective("TntBroadcast", "root: int",
-                        "T: {float, double, half, bfloat16, int8, uint8, int16, uint16, int32, uint32, int64, uint64, bool, "
-                        "complex64, complex128}",
-                        create_broadcast, broadcast);
-    register_op({.name = "TntJoin",
-                 .inputs = {"meetings: int64"},
-                 .outputs = {"last: int64", "reducer: int64", "met: int64"},
-                 .attributes = {"communicator: int"},
-                 .infer_shapes = no_shapes});
-    register_op({.name = "TntMeet",
-                 .inputs = {},
-                 .outputs = {"met: int64"},
-                 .attributes = {"communicator: int", "reducer: int", "gradients: string"},
-                 .infer_shapes = no_shapes});
-    register_kernel("TntMeet", TF_NewKernelBuilder("TntMeet", "CPU", create_meet, meet_joined, delete_attributes<Attributes>));
-    register_kernel("TntJoin", TF_NewKernelBuilder("TntJoin", "CPU", create_join, join, delete_attributes<Attributes>));
+    register_collective("TntAllReduce", "op: int", summed_type, create_all_reduce, all_reduce);
+    register_collective("TntBroadcast", "root: int", any_type, create_broadcast, broadcast);
+    register_on_host<Attributes>({.name = "TntJoin",
+                                  .inputs = {"meetings: int64"},
+                                  .outputs = {"last: int64", "reducer: int64", "met: int64"},
+                                  .attributes = {"communicator: int"},
+                                  .infer_shapes = no_shapes},
+                                 create_join, join);
+    register_on_host<Attributes>({.name = "TntMeet",
+                                  .inputs = {},
+                                  .outputs = {"met: int64"},
+                                  .attributes = {"communicator: int", "reducer: int", "gradients: string"},
+                                  .infer_shapes = no_shapes},
+                                 create_meet, meet_joined);
   }
 };
 const Registration registration;

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -37,6 +38,13 @@ inline void fail(TF_OpKernelContext* context, const char* status_name, const std
 }
 
 inline void fail(TF_OpKernelContext* context, tnt_status_t status) { fail(context, tnt_status_name(status), tnt_last_error()); }
+
+// nullptr if the kernel has failed.
+inline std::shared_ptr<CommunicatorAttachment> communicator_of(TF_OpKernelContext* context, std::int64_t id) {
+  auto attachment = find_communicator(id);
+  if (!attachment) fail(context, "TNT_INVALID_ARGUMENT", "this graph was made for a job that has ended");
+  return attachment;
+}
 
 inline bool passed(TF_OpKernelContext* context, const Status& status) {
   if (!status.ok()) TF_OpKernelContext_Failure(context, status.get());
@@ -157,11 +165,26 @@ inline void register_kernel(const char* name, TF_KernelBuilder* kernel) {
   const Status status;
   TF_RegisterKernelBuilder(name, kernel, status.get());
 }
+// An op with one kernel, on the host. create: makes the kernel's Attributes.
+template <typename Attributes>
+void register_on_host(const Op& op, void* (*create)(TF_OpKernelConstruction*), void (*compute)(void*, TF_OpKernelContext*)) {
+  register_op(op);
+  register_kernel(op.name, TF_NewKernelBuilder(op.name, "CPU", create, compute, delete_attributes<Attributes>));
+}
 
-// Type attributes of ops with a list of tensors or two: the types that the library reduces.
-#define TNT_LIST_OF_TYPES "list({float, double, half, bfloat16, int8, uint8, int32, int64})"
-inline constexpr const char* types = "T: " TNT_LIST_OF_TYPES;
-inline constexpr const char* other_types = "S: " TNT_LIST_OF_TYPES " >= 0";
-#undef TNT_LIST_OF_TYPES
+// Shape inference: that of ops without a result of a known form.
+inline void no_shapes(TF_ShapeInferenceContext* /*context*/, TF_Status* /*status*/) {}
+inline void unknown_shape(TF_ShapeInferenceContext* context, TF_Status* status) {
+  TF_ShapeInferenceContextSetUnknownShape(context, status);
+}
+
+// Type attributes: of an op that only moves a tensor; of one that reduces a tensor, a list of them or two.
+inline constexpr const char* any_type =
+    "T: {float, double, half, bfloat16, int8, uint8, int16, uint16, int32, uint32, int64, uint64, bool, complex64, complex128}";
+#define TNT_SUMMED_TYPES "{float, double, half, bfloat16, int8, uint8, int32, int64}"
+inline constexpr const char* summed_type = "T: " TNT_SUMMED_TYPES;
+inline constexpr const char* types = "T: list(" TNT_SUMMED_TYPES ")";
+inline constexpr const char* other_types = "S: list(" TNT_SUMMED_TYPES ") >= 0";
+#undef TNT_SUMMED_TYPES
 
 }  // namespace tnt_tensorflow

@@ -41,16 +41,9 @@ void* create_received(TF_OpKernelConstruction* construction) { return create(con
 void* create_sent(TF_OpKernelConstruction* construction) { return create(construction, {"communicator"}); }
 void* create_task(TF_OpKernelConstruction* construction) { return create(construction, {"communicator", "label"}); }
 
-// nullptr if the kernel has failed.
-std::shared_ptr<CommunicatorAttachment> communicator_of(const Attributes& attributes, TF_OpKernelContext* context) {
-  auto attachment = find_communicator(attributes.communicator);
-  if (!attachment) fail(context, "TNT_INVALID_ARGUMENT", "this graph was made for a job that has ended");
-  return attachment;
-}
-
 void send(void* kernel, TF_OpKernelContext* context) {
   const auto& attributes = *static_cast<const Attributes*>(kernel);
-  const auto attachment = communicator_of(attributes, context);
+  const auto attachment = communicator_of(context, attributes.communicator);
   if (!attachment) return;
   const Status status;
   Tensor in = input(context, 0, status);
@@ -63,7 +56,7 @@ void send(void* kernel, TF_OpKernelContext* context) {
 // Inputs: the shape, and a scalar of the type.
 void receive(void* kernel, TF_OpKernelContext* context) {
   const auto& attributes = *static_cast<const Attributes*>(kernel);
-  const auto attachment = communicator_of(attributes, context);
+  const auto attachment = communicator_of(context, attributes.communicator);
   if (!attachment) return;
   const Status status;
   const Tensor shape = input(context, 0, status);
@@ -82,7 +75,7 @@ void receive(void* kernel, TF_OpKernelContext* context) {
 
 void received(void* kernel, TF_OpKernelContext* context) {
   const auto& attributes = *static_cast<const Attributes*>(kernel);
-  const auto attachment = communicator_of(attributes, context);
+  const auto attachment = communicator_of(context, attributes.communicator);
   if (!attachment) return;
   std::string mismatch;
   const tnt_status_t waited = attachment->messages().wait(attributes.message, &mismatch);
@@ -95,7 +88,7 @@ void received(void* kernel, TF_OpKernelContext* context) {
 }
 
 void sent(void* kernel, TF_OpKernelContext* context) {
-  const auto attachment = communicator_of(*static_cast<const Attributes*>(kernel), context);
+  const auto attachment = communicator_of(context, static_cast<const Attributes*>(kernel)->communicator);
   if (!attachment) return;
   const tnt_status_t waited = attachment->messages().wait_for_sends();
   if (waited != TNT_SUCCESS) fail(context, waited);
@@ -104,7 +97,7 @@ void sent(void* kernel, TF_OpKernelContext* context) {
 // Ends the task of this label; without a label, the first task of a step begins.
 void task(void* kernel, TF_OpKernelContext* context) {
   const auto& attributes = *static_cast<const Attributes*>(kernel);
-  const auto attachment = communicator_of(attributes, context);
+  const auto attachment = communicator_of(context, attributes.communicator);
   if (!attachment) return;
   if (attributes.label[0] == 0) {
     const tnt_status_t begun = attachment->messages().step_begins();
@@ -118,49 +111,35 @@ void task(void* kernel, TF_OpKernelContext* context) {
   attachment->messages().task_ended(attributes.label.data());
 }
 
-void no_shapes(TF_ShapeInferenceContext* /*context*/, TF_Status* /*status*/) {}
-void unknown_shape(TF_ShapeInferenceContext* context, TF_Status* status) {
-  TF_ShapeInferenceContextSetUnknownShape(context, status);
-}
-
-constexpr const char* any_type =
-    "T: {float, double, half, bfloat16, int8, uint8, int16, uint16, int32, uint32, int64, uint64, bool, complex64, complex128}";
-
-void register_message(const Op& op, void* (*create_kernel)(TF_OpKernelConstruction*),
-                      void (*compute)(void*, TF_OpKernelContext*)) {
-  register_op(op);
-  register_kernel(op.name, TF_NewKernelBuilder(op.name, "CPU", create_kernel, compute, delete_attributes<Attributes>));
-}
-
 struct Registration {
   Registration() {
-    register_message({.name = "TntSend",
-                      .inputs = {"input: T"},
-                      .outputs = {},
-                      .attributes = {"communicator: int", "peer: int", "label: string", any_type},
-                      .infer_shapes = no_shapes},
-                     create_send, send);
-    register_message({.name = "TntReceive",
-                      .inputs = {"shape: int64", "like: T"},
-                      .outputs = {"pending: T"},
-                      .attributes = {"communicator: int", "peer: int", "message: int", "label: string", any_type},
-                      .infer_shapes = unknown_shape},
-                     create_receive, receive);
-    register_message({.name = "TntReceived",
-                      .inputs = {"pending: T"},
-                      .outputs = {"output: T"},
-                      .attributes = {"communicator: int", "message: int", any_type},
-                      .infer_shapes = same_shapes_from<0>},
-                     create_received, received);
-    register_message(
+    register_on_host<Attributes>({.name = "TntSend",
+                                  .inputs = {"input: T"},
+                                  .outputs = {},
+                                  .attributes = {"communicator: int", "peer: int", "label: string", any_type},
+                                  .infer_shapes = no_shapes},
+                                 create_send, send);
+    register_on_host<Attributes>({.name = "TntReceive",
+                                  .inputs = {"shape: int64", "like: T"},
+                                  .outputs = {"pending: T"},
+                                  .attributes = {"communicator: int", "peer: int", "message: int", "label: string", any_type},
+                                  .infer_shapes = unknown_shape},
+                                 create_receive, receive);
+    register_on_host<Attributes>({.name = "TntReceived",
+                                  .inputs = {"pending: T"},
+                                  .outputs = {"output: T"},
+                                  .attributes = {"communicator: int", "message: int", any_type},
+                                  .infer_shapes = same_shapes_from<0>},
+                                 create_received, received);
+    register_on_host<Attributes>(
         {.name = "TntSent", .inputs = {}, .outputs = {}, .attributes = {"communicator: int"}, .infer_shapes = no_shapes},
         create_sent, sent);
-    register_message({.name = "TntTask",
-                      .inputs = {},
-                      .outputs = {},
-                      .attributes = {"communicator: int", "label: string"},
-                      .infer_shapes = no_shapes},
-                     create_task, task);
+    register_on_host<Attributes>({.name = "TntTask",
+                                  .inputs = {},
+                                  .outputs = {},
+                                  .attributes = {"communicator: int", "label: string"},
+                                  .infer_shapes = no_shapes},
+                                 create_task, task);
   }
 };
 const Registration registration;

@@ -28,7 +28,7 @@ tnt_status_t Messages::send(tnt_comm_t comm, Tensor tensor, int to, const std::a
   tnt_work_t work = nullptr;
   tnt_status_t started = tnt_send(comm, labels.get(), sizeof(Label), TNT_UINT8, to, nullptr, &work);
   if (started != TNT_SUCCESS) return started;
-  Work of_label(std::exchange(work, nullptr));
+  Work label_work(std::exchange(work, nullptr));
   started = tnt_send(comm, TF_TensorData(tensor.get()), TF_TensorByteSize(tensor.get()), TNT_UINT8, to, nullptr, &work);
   if (started != TNT_SUCCESS) return started;
   std::erase_if(sends_, [](const Pending& sent) {
@@ -36,7 +36,7 @@ tnt_status_t Messages::send(tnt_comm_t comm, Tensor tensor, int to, const std::a
     return tnt_work_test(sent.work.get(), &finished) == TNT_SUCCESS && finished != 0;
   });
   sends_.push_back(
-      {.tensor = std::move(tensor), .labels = std::move(labels), .of_label = std::move(of_label), .work = Work(work)});
+      {.tensor = std::move(tensor), .labels = std::move(labels), .label_work = std::move(label_work), .work = Work(work)});
   return TNT_SUCCESS;
 }
 
@@ -61,13 +61,13 @@ tnt_status_t Messages::receive(tnt_comm_t comm, std::int64_t id, Tensor tensor, 
   tnt_work_t work = nullptr;
   tnt_status_t started = tnt_recv(comm, labels.get(), sizeof(Label), TNT_UINT8, from, nullptr, &work);
   if (started != TNT_SUCCESS) return started;
-  Work of_label(std::exchange(work, nullptr));
+  Work label_work(std::exchange(work, nullptr));
   started = tnt_recv(comm, TF_TensorData(tensor.get()), TF_TensorByteSize(tensor.get()), TNT_UINT8, from, nullptr, &work);
   if (started != TNT_SUCCESS) return started;
   receives_.insert_or_assign(id, Pending{.tensor = std::move(tensor),
                                          .labels = std::move(labels),
                                          .from = from,
-                                         .of_label = std::move(of_label),
+                                         .label_work = std::move(label_work),
                                          .work = Work(work)});
   return TNT_SUCCESS;
 }
@@ -82,7 +82,7 @@ tnt_status_t Messages::wait(std::int64_t id, std::string* mismatch) {
     receives_.erase(found);
   }
   const std::int64_t begin_ns = tnt_clock_ns();
-  tnt_status_t waited = tnt_work_wait(pending.of_label.get(), -1);
+  tnt_status_t waited = tnt_work_wait(pending.label_work.get(), -1);
   if (waited != TNT_SUCCESS) return waited;
   if (pending.labels[0] != pending.labels[1]) {
     *mismatch = "the pipeline expected " + described(pending.labels[1]) + " from rank " + std::to_string(pending.from) +

@@ -65,7 +65,7 @@ class Messages {
     Tensor tensor;                    // outlives the work
     std::unique_ptr<Label[]> labels;  // as well: the one that travels and, of a receive, the one that is expected
     int from = 0;
-    Work of_label, work;
+    Work label_work, work;
   };
   std::mutex mutex_;
   std::int64_t step_ = 1;

@@ -63,11 +63,8 @@ std::size_t element_size(int type) {
 
 Rows rows_of(const Attributes& attributes, TF_OpKernelContext* context, Kind kind) {
   Rows rows;
-  auto attachment = find_communicator(attributes.communicator);
-  if (!attachment) {
-    fail(context, "TNT_INVALID_ARGUMENT", "this graph was made for a job that has ended");
-    return rows;
-  }
+  auto attachment = communicator_of(context, attributes.communicator);
+  if (!attachment) return rows;
   const Status status;
   rows.in = input(context, 0, status);
   if (status.ok()) rows.dims = dims_of(rows.in.get(), status);
@@ -190,37 +187,26 @@ void reduce_scatter(void* kernel, TF_OpKernelContext* context) {
   if (done != TNT_SUCCESS) fail(context, done);
 }
 
-void no_shapes(TF_ShapeInferenceContext* context, TF_Status* status) {
-  TF_ShapeInferenceContextSetUnknownShape(context, status);
-}
-
-constexpr const char* any_type =
-    "T: {float, double, half, bfloat16, int8, uint8, int16, uint16, int32, uint32, int64, uint64, bool, complex64, complex128}";
-constexpr const char* summed_type = "T: {float, double, half, bfloat16, int8, uint8, int32, int64}";
-
 struct Registration {
   Registration() {
-    register_op({.name = "TntAllGatherRows",
-                 .inputs = {"input: T"},
-                 .outputs = {"output: T", "numbers: int64"},
-                 .attributes = {"communicator: int", any_type, "tensor: string = ''"},
-                 .infer_shapes = no_shapes});
-    register_op({.name = "TntAllToAllRows",
-                 .inputs = {"input: T", "splits: int64"},
-                 .outputs = {"output: T", "numbers: int64"},
-                 .attributes = {"communicator: int", any_type, "tensor: string = ''"},
-                 .infer_shapes = no_shapes});
-    register_op({.name = "TntReduceScatterRows",
-                 .inputs = {"input: T"},
-                 .outputs = {"output: T", "numbers: int64"},
-                 .attributes = {"communicator: int", "op: int", summed_type, "tensor: string = ''"},
-                 .infer_shapes = no_shapes});
-    const auto kernel = [](const char* name, auto* make, auto* compute) {
-      register_kernel(name, TF_NewKernelBuilder(name, "CPU", make, compute, delete_attributes<Attributes>));
-    };
-    kernel("TntAllGatherRows", create<false>, all_gather);
-    kernel("TntAllToAllRows", create<false>, all_to_all);
-    kernel("TntReduceScatterRows", create<true>, reduce_scatter);
+    register_on_host<Attributes>({.name = "TntAllGatherRows",
+                                  .inputs = {"input: T"},
+                                  .outputs = {"output: T", "numbers: int64"},
+                                  .attributes = {"communicator: int", any_type, "tensor: string = ''"},
+                                  .infer_shapes = unknown_shape},
+                                 create<false>, all_gather);
+    register_on_host<Attributes>({.name = "TntAllToAllRows",
+                                  .inputs = {"input: T", "splits: int64"},
+                                  .outputs = {"output: T", "numbers: int64"},
+                                  .attributes = {"communicator: int", any_type, "tensor: string = ''"},
+                                  .infer_shapes = unknown_shape},
+                                 create<false>, all_to_all);
+    register_on_host<Attributes>({.name = "TntReduceScatterRows",
+                                  .inputs = {"input: T"},
+                                  .outputs = {"output: T", "numbers: int64"},
+                                  .attributes = {"communicator: int", "op: int", summed_type, "tensor: string = ''"},
+                                  .infer_shapes = unknown_shape},
+                                 create<true>, reduce_scatter);
   }
 };
 const Registration registration;

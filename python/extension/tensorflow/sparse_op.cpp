@@ -175,16 +175,15 @@ void compute(void* kernel, TF_OpKernelContext* context) {
   }
 }
 
-void no_shapes(TF_ShapeInferenceContext* /*context*/, TF_Status* /*status*/) {}
-
 struct Registration {
   Registration() {
-    register_op({.name = "TntSparseSum",
-                 .inputs = {"scale: double", "indices: int64", "values: T"},
-                 .outputs = {"rows_of_sum: int64", "sum: T"},
-                 .attributes = {"communicator: int", "tensor: int", "rows: int", "keeps_rows: int", "T: {float, double}"},
-                 .infer_shapes = no_shapes});
-    register_kernel("TntSparseSum", TF_NewKernelBuilder("TntSparseSum", "CPU", create, compute, delete_attributes<Attributes>));
+    register_on_host<Attributes>(
+        {.name = "TntSparseSum",
+         .inputs = {"scale: double", "indices: int64", "values: T"},
+         .outputs = {"rows_of_sum: int64", "sum: T"},
+         .attributes = {"communicator: int", "tensor: int", "rows: int", "keeps_rows: int", "T: {float, double}"},
+         .infer_shapes = no_shapes},
+        create, compute);
   }
 };
 const Registration registration;

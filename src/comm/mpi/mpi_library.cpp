@@ -127,7 +127,7 @@ MpiLibrary with_plugin(const MpiAbi& abi, std::string file, const MpiSurrounding
        file, abi.name, abi.plugin);
 }
 
-MpiLibrary of_loaded(const MpiAbi& preferred, const MpiSurroundings& here) {
+MpiLibrary loaded_library(const MpiAbi& preferred, const MpiSurroundings& here) {
   const MpiAbi* found = nullptr;
   std::string file;
   for (const fs::path& library : here.loaded) {
@@ -168,7 +168,7 @@ MpiLibrary find_mpi_library(const std::string& variable, const MpiSurroundings& 
   const bool by_pmi = variable == "PMI_SIZE" || (by_slurm && here.environment("PMIX_RANK") == nullptr);
   const MpiAbi& preferred = by_pmi ? mpich_abi : open_mpi_abi;
   const MpiAbi& other = by_pmi ? open_mpi_abi : mpich_abi;
-  if (!here.loaded.empty()) return of_loaded(preferred, here);
+  if (!here.loaded.empty()) return loaded_library(preferred, here);
   if (variable.empty()) {
     fail(TNT_UNSUPPORTED,
          "options->mpi_comm: the program has loaded no MPI library (such as {} or {}): link it with one that is a shared "

@@ -87,10 +87,8 @@ class NetworkCommunicator final : public Communicator {
 
  private:
   class AllReduce;
-  class ReduceScatter;
   class AllGather;
   class Broadcast;
-  class Exchange;
 
   NetworkCommunicator(std::shared_ptr<NetworkWorld> world, std::uint64_t context, std::vector<int> members, std::size_t self);
 

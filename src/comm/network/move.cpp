@@ -195,35 +195,6 @@ void NetworkCommunicator::broadcast(const Collective& call, const CallContext& c
   handshake_.end();
 }
 
-// advance() copies a chunk out after start() has sent the same part of the next chunk, so equal blocks work in place.
-class NetworkCommunicator::Exchange {
- public:
-  // In bytes.
-  Exchange(NetworkCommunicator& comm, const void* in, void* out, const Blocks& to, const Blocks& from, std::size_t per_chunk)
-      : comm_(comm), blocks_(comm.group_, comm.staging_, in, to, from, per_chunk), out_(out), from_(from) {}
-  [[nodiscard]] std::size_t chunks() const { return blocks_.chunks(); }
-
-  void start(std::size_t index) { blocks_.start(index); }
-
-  void advance(std::size_t index) {
-    BlockExchange::Chunk& chunk = blocks_.chunk(index);
-    comm_.handshake_.wait(chunk.batch);
-    for (std::size_t member = 0; member < comm_.group_.size(); ++member) {
-      const std::size_t bytes = blocks_.arrives(chunk, member);
-      if (bytes > 0) std::memcpy(at(out_, from_.begin(member) + chunk.first), chunk.from(member), bytes);
-    }
-    blocks_.finish(index);
-  }
-
-  void finish(std::size_t /*index*/) {}
-
- private:
-  NetworkCommunicator& comm_;
-  BlockExchange blocks_;
-  void* out_;
-  const Blocks& from_;
-};
-
 // One block to and from each member; those of gather and scatter are empty but for the root.
 void NetworkCommunicator::exchange_blocks(const Collective& call, const CallContext& context) {
   const std::size_t bytes = call.count * dtype_size(call.dtype);
@@ -232,13 +203,12 @@ void NetworkCommunicator::exchange_blocks(const Collective& call, const CallCont
   const Blocks with_root = call.kind == Call::all_to_all
                                ? all
                                : Blocks::only(root, group_.size(), bytes);  // what each has for the root, or it for each
-  const Blocks of_root(group_.size(), group_.self == root ? bytes : 0);
-  const Blocks& to = call.kind == Call::scatter ? of_root : with_root;
-  const Blocks& from = call.kind == Call::gather ? of_root : with_root;
-  Exchange stages(*this, call.in, call.out, to, from, slice_bytes(all.total(), group_.size()));
+  const Blocks from_root(group_.size(), group_.self == root ? bytes : 0);
+  const Blocks& to = call.kind == Call::scatter ? from_root : with_root;
+  const Blocks& from = call.kind == Call::gather ? from_root : with_root;
   handshake_.begin(call, context);
   handshake_.finish();
-  run_pipeline(stages, stages.chunks());
+  BlockExchange({group_, handshake_, staging_}, call.in, to, from, slice_bytes(all.total(), group_.size())).run_into(call.out);
   handshake_.end();
 }
 
@@ -248,9 +218,9 @@ void NetworkCommunicator::exchange_counts(const Collective& call, const CallCont
   handshake_.begin(call, context);
   std::vector<std::size_t> sent(group_.size());
   const Blocks one(group_.size(), sizeof(std::size_t));
-  Exchange exchange(*this, call.counts.data(), sent.data(), one, one, cache_line_bytes);
+  const Messaging by{group_, handshake_, staging_};
   handshake_.finish();
-  run_pipeline(exchange, exchange.chunks());
+  BlockExchange(by, call.counts.data(), one, one, cache_line_bytes).run_into(sent.data());
   for (std::size_t member = 0; member < group_.size(); ++member) {
     if (sent[member] == call.recv_counts[member]) continue;
     abort_and_throw(*group_.world, TNT_MISMATCH,
@@ -260,8 +230,8 @@ void NetworkCommunicator::exchange_counts(const Collective& call, const CallCont
   const std::size_t size = dtype_size(call.dtype);
   const Blocks to(call.counts, size);
   const Blocks from(call.recv_counts, size);
-  Exchange stages(*this, call.in, call.out, to, from, slice_bytes(std::numeric_limits<std::size_t>::max(), group_.size()));
-  run_pipeline(stages, stages.chunks());
+  const std::size_t per_chunk = slice_bytes(std::numeric_limits<std::size_t>::max(), group_.size());
+  BlockExchange(by, call.in, to, from, per_chunk).run_into(call.out);
   handshake_.end();
 }
 

@@ -182,43 +182,6 @@ void NetworkCommunicator::reduce_gathered(const Call& call, const FusedBuffer& f
   handshake_.end();
 }
 
-// advance() sums the received blocks straight into the output.
-class NetworkCommunicator::ReduceScatter {
- public:
-  // counts: elements of each member's block of in.
-  ReduceScatter(NetworkCommunicator& comm, const void* in, void* out, const Call& call, const Blocks& counts)
-      : comm_(comm),
-        blocks_(comm.group_, comm.staging_, in, counts.times(dtype_size(call.dtype)),
-                {comm.group_.size(), counts.size(comm.group_.self) * dtype_size(call.dtype)},
-                slice_bytes(counts.total() * dtype_size(call.dtype), comm.group_.size())),
-        out_(out),
-        call_(call),
-        size_(dtype_size(call.dtype)) {}
-  [[nodiscard]] std::size_t chunks() const { return blocks_.chunks(); }
-
-  void start(std::size_t index) { blocks_.start(index); }
-
-  void advance(std::size_t index) {
-    BlockExchange::Chunk& chunk = blocks_.chunk(index);
-    comm_.handshake_.wait(chunk.batch);
-    if (chunk.room > 0) {
-      comm_.reduce_sources(
-          at(out_, chunk.first), [&](std::size_t member) { return chunk.from(member); }, chunk.room / size_, call_.dtype,
-          call_.op);
-    }
-    blocks_.finish(index);
-  }
-
-  void finish(std::size_t /*index*/) {}
-
- private:
-  NetworkCommunicator& comm_;
-  BlockExchange blocks_;
-  void* out_;
-  const Call& call_;
-  std::size_t size_;
-};
-
 void NetworkCommunicator::reduce_scatter(const Collective& call, const CallContext& context) {
   const Blocks blocks = blocks_of(call, group_.size());
   const std::size_t size = dtype_size(call.dtype);
@@ -267,7 +230,8 @@ void NetworkCommunicator::reduce_blocks(const Call& call, const Blocks& counts, 
                                         const CallContext& context) {
   Phases phases(context);
   handshake_.begin(call, context);
-  const std::size_t bytes = counts.total() * dtype_size(call.dtype);
+  const std::size_t size = dtype_size(call.dtype);
+  const std::size_t bytes = counts.total() * size;
   if (group_.size() > 1 && reduce_scatter_algorithm(call, bytes) == ReduceScatterAlgorithm::halving) {
     HalvingReduceScatter({group_, handshake_, staging_}, fused, out, counts, call.op, phases).run([&] { handshake_.finish(); });
   } else {
@@ -275,9 +239,14 @@ void NetworkCommunicator::reduce_blocks(const Call& call, const Blocks& counts, 
     const StagingBuffer packed = in != nullptr ? callers_memory(in) : staging_.acquire(bytes);
     if (in == nullptr) fused.pack(0, fused.count(), packed.get());
     phases.end(Phase::pack);
-    ReduceScatter stages(*this, packed.get(), out, call, counts);
+    const Blocks own(group_.size(), counts.size(group_.self) * size);
+    BlockExchange blocks({group_, handshake_, staging_}, packed.get(), counts.times(size), own,
+                         slice_bytes(bytes, group_.size()));
     handshake_.finish();
-    run_pipeline(stages, stages.chunks());
+    blocks.run([&](const BlockExchange::Chunk& chunk) {
+      const auto source = [&](std::size_t member) { return chunk.from(member); };
+      if (chunk.room > 0) reduce_sources(at(out, chunk.first), source, chunk.room / size, call.dtype, call.op);
+    });
   }
   handshake_.end();
 }

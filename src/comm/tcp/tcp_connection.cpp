@@ -65,13 +65,13 @@ void TcpConnection::flush() {
     std::array<iovec, 2> parts{};
     msghdr message{};
     message.msg_iov = parts.data();
-    const std::size_t of_header = std::min(first.sent, sizeof(Header));
-    const std::size_t of_data = first.sent - of_header;
+    const std::size_t header_sent = std::min(first.sent, sizeof(Header));
+    const std::size_t data_sent = first.sent - header_sent;
     const auto add = [&](void* data, std::size_t bytes) {
       if (bytes > 0) parts[message.msg_iovlen++] = {data, bytes};
     };
-    add(reinterpret_cast<std::byte*>(&first.header) + of_header, sizeof(Header) - of_header);
-    add(first.message->data + of_data, first.message->bytes - of_data);
+    add(reinterpret_cast<std::byte*>(&first.header) + header_sent, sizeof(Header) - header_sent);
+    add(first.message->data + data_sent, first.message->bytes - data_sent);
     const ssize_t sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
     if (sent < 0) {
       if (errno == EINTR) continue;

@@ -161,8 +161,8 @@ class ElasticFit(adapter.Callback):
     def _warn_of_lone_callbacks(self) -> None:
         """Collective."""
         own = [type(callback).__name__ for callback in self._callbacks]
-        of_master = collectives.broadcast_object(own)
-        lone = [name for name in dict.fromkeys(of_master) if of_master.count(name) > own.count(name)]
+        on_master = collectives.broadcast_object(own)
+        lone = [name for name in dict.fromkeys(on_master) if on_master.count(name) > own.count(name)]
         if collectives.all_reduce(int(bool(lone)), "max"):
             runtime.logger.warning(
                 "--elastic: rank 0 has callbacks that another rank was not given, so they end with rank 0: give all ranks the "

@@ -6,7 +6,7 @@ starts to receive them in that order, each into a tensor of its own, before it n
 """
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -34,27 +34,24 @@ class Message(NamedTuple):
 
 def sent_by(task: Task, cut: Cut) -> list[Message]:
     """The messages that a task sends, in their order; those to stages on the same rank included."""
-    found: list[Message] = []
-    for place, crossing in enumerate(cut.crossings):
-        if task.is_forward and crossing.goes_forward and crossing.producer == task.stage:
-            parts = range(len(crossing.parts))
-            found.extend(Message(task, place, part, stage) for stage in crossing.consumers for part in parts)
-        elif not task.is_forward and task.stage in crossing.consumers and crossing.is_differentiable:
-            found.append(Message(task, place, 0, crossing.stages[crossing.stages.index(task.stage) - 1]))
-    return found
+    return [message for message in _messages(task, cut) if message.sender == task]
 
 
 def needed_by(task: Task, cut: Cut) -> list[Message]:
     """The messages that a task needs; those of stages on the same rank included."""
-    found: list[Message] = []
+    return [message for message in _messages(task, cut) if message.stage == task.stage]
+
+
+def _messages(task: Task, cut: Cut) -> Iterator[Message]:
+    """All messages of the task's micro-batch in its direction."""
     for place, crossing in enumerate(cut.crossings):
-        if task.is_forward and crossing.goes_forward and task.stage in crossing.consumers:
+        if task.is_forward and crossing.goes_forward:
             sender = Task(crossing.producer, task.micro_batch, True)
-            found.extend(Message(sender, place, part, task.stage) for part in range(len(crossing.parts)))
-        elif not task.is_forward and task.stage in crossing.stages[:-1] and crossing.is_differentiable:
-            sender = Task(crossing.stages[crossing.stages.index(task.stage) + 1], task.micro_batch, False)
-            found.append(Message(sender, place, 0, task.stage))
-    return found
+            for stage, part in itertools.product(crossing.consumers, range(len(crossing.parts))):
+                yield Message(sender, place, part, stage)
+        elif not task.is_forward and crossing.is_differentiable:
+            for stage, later in itertools.pairwise(crossing.stages):
+                yield Message(Task(later, task.micro_batch, False), place, 0, stage)
 
 
 class Mail:

@@ -81,7 +81,7 @@ def all_gather(tensor: Any) -> tf.Tensor:
         rows, numbers = gathered(x[:own])
 
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
-            summed = _divided(collectives.total(_multiplied(tf.convert_to_tensor(upstream))))
+            summed = divided(collectives.total(multiplied(tf.convert_to_tensor(upstream))))
             before = tf.reduce_sum(numbers[:rank])
             part = summed[before : before + own]
             unused = tf.zeros(tf.concat([[tf.shape(x, tf.int64)[0] - own], tf.shape(x, tf.int64)[1:]], 0), x.dtype)
@@ -109,8 +109,8 @@ def all_to_all(tensor: Any, splits: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
         rows, received = exchanged(x, splits)
 
         def gradient(upstream: tf.Tensor, _received_upstream: Any = None) -> tf.Tensor:
-            back, _ = exchanged(_multiplied(tf.convert_to_tensor(upstream)), received)
-            return tf.ensure_shape(_divided(back), x.shape)
+            back, _ = exchanged(multiplied(tf.convert_to_tensor(upstream)), received)
+            return tf.ensure_shape(divided(back), x.shape)
 
         return (rows, received), gradient
 
@@ -129,9 +129,9 @@ def reduce_scatter(tensor: Any, op: str) -> tf.Tensor:
         def gradient(upstream: tf.Tensor) -> tf.Tensor:
             if op not in ("sum", "avg"):
                 raise UnsupportedError(f"tnt.reduce_scatter(op={op!r}) has no gradient: use 'sum' or 'avg'")
-            back, _ = gathered(_multiplied(tf.convert_to_tensor(upstream)))
+            back, _ = gathered(multiplied(tf.convert_to_tensor(upstream)))
             factor = 1.0 if op == "sum" else 1.0 / runtime.get_size()
-            return tf.ensure_shape(_divided(back) * tf.cast(factor, x.dtype), x.shape)
+            return tf.ensure_shape(divided(back) * tf.cast(factor, x.dtype), x.shape)
 
         return scattered(x, op)[0], gradient
 
@@ -142,7 +142,8 @@ def reduce_scatter(tensor: Any, op: str) -> tf.Tensor:
 # weight of q later, so they are divided by it here.
 
 
-def _multiplied(upstream: tf.Tensor) -> tf.Tensor:
+def multiplied(upstream: tf.Tensor) -> tf.Tensor:
+    """The gradient times this rank's weight, in a step that has one."""
     weight = context.weight()
     if weight is None:
         return upstream
@@ -150,6 +151,7 @@ def _multiplied(upstream: tf.Tensor) -> tf.Tensor:
     return tf.where(factor > 0, upstream * factor, tf.zeros_like(upstream))
 
 
-def _divided(gradient: tf.Tensor) -> tf.Tensor:
+def divided(gradient: tf.Tensor) -> tf.Tensor:
+    """The gradient divided by this rank's weight, in a step that has one."""
     weight = context.weight()
     return gradient if weight is None else tf.math.divide_no_nan(gradient, tf.cast(weight, gradient.dtype))

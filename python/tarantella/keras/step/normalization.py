@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.keras import adapter, context
-from tarantella.keras.reduction import collectives
+from tarantella.keras.reduction import collectives, rows
 
 
 def is_synchronized(layer: Any) -> bool:
@@ -72,12 +72,7 @@ def _sum_over_ranks(x: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.T
     """The sum. Its gradient is the sum of all ranks' gradients, weighted, divided by this rank's own weight."""
 
     def gradient(upstream: tf.Tensor) -> tf.Tensor:
-        weight = context.weight()
-        if weight is None:
-            return collectives.all_reduce(upstream, "sum")
-        factor = tf.cast(weight, upstream.dtype)
-        own = tf.where(factor > 0, upstream * factor, tf.zeros_like(upstream))
-        return tf.math.divide_no_nan(collectives.all_reduce(own, "sum"), factor)
+        return rows.divided(collectives.all_reduce(rows.multiplied(upstream), "sum"))
 
     return collectives.all_reduce(x, "sum"), gradient
 

@@ -34,6 +34,11 @@ def running(pid: int) -> bool:
     return (state(pid) or ["X"])[0] not in "ZX"
 
 
+def is_stopped(pid: int, *, traced: bool = False) -> bool:
+    """Whether a signal has stopped the process. traced: or a debugger."""
+    return state(pid)[:1] in (["T"], ["t"] if traced else ["T"])
+
+
 def _begin(pid: int) -> str:
     """The start time of a process in clock ticks since boot; empty if there is none."""
     return state(pid)[19] if running(pid) else ""

@@ -68,7 +68,7 @@ class JobView:
     def failed(self) -> None:
         """To be called when the first rank has failed: notes which of the others are stopped, before they are killed."""
         self._stopped = frozenset(
-            rank for rank, one in self._ranks.items() if not (one.ended or one.host) and is_stopped(one.pid)
+            rank for rank, one in self._ranks.items() if not (one.ended or one.host) and mark.is_stopped(one.pid, traced=True)
         )
 
     def describe(self) -> dict[str, Any]:
@@ -142,7 +142,9 @@ class JobView:
         if one.host:
             return {"rank": rank, "pid": one.pid, "state": one.ended or f"runs on {one.host}", "memory": None}
         pid = one.pid if known is None else known.pid
-        state = one.ended or ("stopped" if is_stopped(pid) else "has not joined" if known is None else "running")
+        state = one.ended or (
+            "stopped" if mark.is_stopped(pid, traced=True) else "has not joined" if known is None else "running"
+        )
         told: dict[str, Any] = {"rank": rank, "pid": pid, "state": state, "memory": None if one.ended else memory_of(pid)}
         if unreadable or one.memory is None:
             told["unreadable"] = unreadable or NO_MEMORY
@@ -174,11 +176,6 @@ def describe_launch(options: Options, job: str, began: float = 0.0) -> dict[str,
         "restarts": int(options.variables.get(variables.RESTART, os.environ.get(variables.RESTART, "0"))),
         "members": [],
     }
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a signal, or a debugger, has stopped the process."""
-    return (mark.state(pid) or ["X"])[0] in "Tt"
 
 
 def memory_of(pid: int) -> int | None:

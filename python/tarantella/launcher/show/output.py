@@ -8,7 +8,7 @@ import os
 import selectors
 import stat
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 MAX_LINE = 64 * 1024
 """A longer line is cut, so that a rank cannot fill the launcher's memory."""
@@ -60,23 +60,40 @@ class Stream:
         self, descriptor: int, deliver: Callable[[bytes], None], *, pausable: bool = False, as_is: bool = False
     ) -> None:
         os.set_blocking(descriptor, False)
-        self.descriptor = descriptor
         self.pausable = pausable
-        self.ended = False
+        self._descriptor = descriptor
+        self._ended = False
         self._deliver = deliver
+        self._selector: selectors.BaseSelector | None = None  # which watches it now
         self._splitter = Unsplit() if as_is else LineSplitter()
+
+    def watch(self, selector: selectors.BaseSelector) -> None:
+        """A selector reads it until its end, or until `pause`."""
+        if self._selector is None and not self._ended:
+            self._selector = selector
+            selector.register(self._descriptor, selectors.EVENT_READ, self._serve)
+
+    def pause(self) -> None:
+        """Leaves in the pipe what comes; the rank blocks when that is full."""
+        if self._selector is not None:
+            self._selector.unregister(self._descriptor)
+            self._selector = None
+
+    def _serve(self) -> None:
+        if self.read() == 0:  # closed by the rank, which need not have ended
+            self.pause()
 
     def read(self) -> int:
         """Reads once. Returns the bytes read: 0 at the end of the pipe, -1 if there is nothing just now."""
         try:
-            data = os.read(self.descriptor, MAX_LINE)
+            data = os.read(self._descriptor, MAX_LINE)
         except BlockingIOError:
             return -1
         except OSError as error:
             if error.errno != errno.EIO:  # how a terminal ends that nobody has open any more
                 raise
             data = b""
-        self.ended = not data
+        self._ended = not data
         for line in self._splitter.feed(data):
             self._deliver(line)
         return len(data)
@@ -86,12 +103,27 @@ class Stream:
 
         Does not wait for the end of the pipe: a process that left its session may keep it open for ever.
         """
+        self.pause()
         left = MAX_QUEUED  # the most a pipe can hold
         while left > 0 and (taken := self.read()) > 0:
             left -= taken
         for line in self._splitter.finish():
             self._deliver(line)
-        os.close(self.descriptor)
+        self.close()
+
+    def close(self) -> None:
+        """Closes it without a look at what is left."""
+        self.pause()
+        os.close(self._descriptor)
+
+
+def pause_or_resume(streams: Iterable[Stream], is_paused: bool, selector: selectors.BaseSelector) -> None:
+    """Leaves output in its pipes for now, or reads it again, where that may be."""
+    for stream in streams:
+        if stream.pausable and is_paused:
+            stream.pause()
+        elif stream.pausable:
+            stream.watch(selector)
 
 
 class Console:

@@ -10,6 +10,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tarantella import first_gradient, horovod_name, interrupts, reporting, tensorflow_import, trackers
@@ -32,29 +33,20 @@ class Forked:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
+@dataclass(eq=False)
 class ForkedRank(BaseException):
     """Raised in the forked process only. `run` makes this process the rank."""
 
-    def __init__(
-        self,
-        program: Sequence[str],
-        source: bytes | None,
-        environment: Mapping[str, str],
-        streams: Sequence[int | None],
-        descriptors: frozenset[int],
-        signals: set[int],
-    ) -> None:
-        """program, source: as `main_program.run` takes them. streams: what stdin, stdout and stderr become, None for the same.
-
-        descriptors: those that stay open beside them. signals: the mask that the script gets; all are blocked until then.
-        """
-        super().__init__()
-        self._program = tuple(program)
-        self._source = source
-        self._environment = dict(environment)
-        self._streams = tuple(streams)
-        self._descriptors = descriptors
-        self._signals = signals
+    program: Sequence[str]
+    source: bytes | None
+    """As `main_program.run` takes them."""
+    environment: Mapping[str, str]
+    streams: Sequence[int | None]
+    """What stdin, stdout and stderr become, None for the same."""
+    descriptors: frozenset[int]
+    """Those that stay open beside them."""
+    signals: set[int]
+    """The mask that the script gets; all are blocked until then."""
 
     def run(self) -> NoReturn:
         """Runs the script; never returns."""
@@ -62,13 +54,13 @@ class ForkedRank(BaseException):
         for number in (signal.SIGCHLD, ASKING, *ENDING):
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-        for descriptor, source in enumerate(self._streams):
+        for descriptor, source in enumerate(self.streams):
             if source is not None:
                 os.dup2(source, descriptor)
-        for descriptor in open_descriptors() - self._descriptors - {0, 1, 2}:
+        for descriptor in open_descriptors() - self.descriptors - {0, 1, 2}:
             os.close(descriptor)
         os.environ.clear()
-        os.environ.update(self._environment)
+        os.environ.update(self.environment)
         _reopen_streams()
         _seed_anew()
         tensorflow_import.install()  # when tarantella was imported, this process was the launcher and no rank
@@ -77,8 +69,8 @@ class ForkedRank(BaseException):
         interrupts.install()
         first_gradient.install()
         reporting.install(only_if_leader=True)
-        signal.pthread_sigmask(signal.SIG_SETMASK, self._signals)
-        main_program.run(self._program, self._source)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.signals)
+        main_program.run(self.program, self.source)
 
 
 def fork_rank(

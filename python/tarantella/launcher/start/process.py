@@ -103,7 +103,7 @@ class RankProcess:
 
     def is_stopped(self) -> bool:
         """Whether a signal has stopped the rank."""
-        return mark.state(self.pid)[:1] == ["T"]
+        return mark.is_stopped(self.pid)
 
     def poll(self) -> ExitStatus | None:
         """How it ended, or None while it runs. Kills what is left of its process group.

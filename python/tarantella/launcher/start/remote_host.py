@@ -21,6 +21,7 @@ from tarantella.launcher.command_line.hosts import Host
 from tarantella.launcher.start.frames import MAX_QUEUED, STREAMS, Kind, Link
 from tarantella.launcher.start.process import ExitStatus, end_with_parent
 from tarantella.launcher.start.remote_rank import RemoteRank
+from tarantella.launcher.start.talks import Talks
 
 ENDS_WITHIN = 3.0
 """Seconds in which our process on a host has ended its ranks, after the launcher has closed the connection."""
@@ -52,7 +53,6 @@ class RemoteHost:
         """Why it is; empty while it is not."""
         self._ranks: dict[int, RemoteRank] = {}
         self._answers: dict[int, dict[str, Any]] = {}  # to START
-        self._talks: dict[int, socket.socket] = {}
         self._selector: selectors.BaseSelector | None = None
         self._told: Told = lambda _notice, _process: None
         self.shell = subprocess.Popen(
@@ -69,6 +69,7 @@ class RemoteHost:
         self.shell.stdin.close()
         self.errors = self.shell.stderr.fileno()
         self._link = Link(read, write, self._take, skips=True)
+        self._talks = Talks(self._link)
 
     def attach(self, selector: selectors.BaseSelector, told: Told) -> None:
         """From now on a selector serves the connection."""
@@ -150,8 +151,7 @@ class RemoteHost:
             return
         self.lost, self.has_changed = why, True
         self._link.close()
-        for number in list(self._talks):
-            self._close_talk(number)
+        self._talks.close()
         for rank in self._ranks.values():
             rank.ended(ExitStatus(signal=signal.SIGKILL, lost=f"{self.name}: {why}"))
 
@@ -167,8 +167,10 @@ class RemoteHost:
             for each, (is_stopped, handles_term) in json.loads(data).items():
                 if int(each) in self._ranks:
                     self._ranks[int(each)].told(is_stopped, handles_term)
-        elif kind in (Kind.OPEN, Kind.DATA, Kind.CLOSE):
-            self._talk(kind, number, data)
+        elif kind == Kind.OPEN:
+            self._open_talk(number)
+        elif kind in (Kind.DATA, Kind.CLOSE):
+            self._talks.say(number, data)
         elif kind == Kind.NOTICE:
             self._told(data, number)
         elif kind == Kind.STARTED:
@@ -179,44 +181,15 @@ class RemoteHost:
             hello = json.loads(data)
             self.port, self.version = hello["port"], hello["version"]
 
-    def _talk(self, kind: Kind, number: int, data: bytes) -> None:
-        """A conversation of a rank with `Generations` goes on here, with the socket that ranks of this host talk to."""
-        try:
-            if kind == Kind.OPEN:
-                self._open_talk(number)
-            elif number in self._talks and kind == Kind.DATA:
-                self._talks[number].sendall(data)
-            elif number in self._talks:
-                self._close_talk(number)
-        except OSError:  # there are no more generations
-            self._close_talk(number)
-            self._link.send(Kind.CLOSE, number)
-
     def _open_talk(self, number: int) -> None:
-        talk = self._talks[number] = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        """A conversation of a rank with `Generations` goes on here, with the socket that ranks of this host talk to."""
+        assert self._selector is not None  # ranks are started after it is known
+        talk = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         talk.setblocking(False)
-        talk.connect(elastic_address(mark.own_mark()))
-
-        def answer() -> None:
-            try:
-                data = talk.recv(BYTES)
-            except OSError:
-                data = b""
-            self._link.send(Kind.DATA if data else Kind.CLOSE, number, data)
-            if not data:
-                self._close_talk(number)
-
-        if self._selector is not None:
-            self._selector.register(talk, selectors.EVENT_READ, answer)
-
-    def forget(self, number: int) -> None:
-        """The launcher has seen the end of a rank."""
-        self._ranks.pop(number, None)
-
-    def _close_talk(self, number: int) -> None:
-        talk = self._talks.pop(number, None)
-        if talk is None:
+        try:
+            talk.connect(elastic_address(mark.own_mark()))
+        except OSError:  # there are no more generations
+            talk.close()
+            self._link.send(Kind.CLOSE, number)
             return
-        if self._selector is not None and talk.fileno() in self._selector.get_map():
-            self._selector.unregister(talk)
-        talk.close()
+        self._talks.add(number, talk, self._selector)

@@ -7,7 +7,7 @@ import os
 import selectors
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tarantella import _native, settings, variables
@@ -92,7 +92,7 @@ class RemoteHosts:
             host.attach(selector, told)
             stream = Stream(host.errors, lambda line: console.write(STDERR, line + b"\n"))
             self._errors.append(stream)
-            selector.register(stream.descriptor, selectors.EVENT_READ, _reader(stream, selector))
+            stream.watch(selector)
 
     def has_changed(self) -> bool:
         """Whether a rank may have ended since this was asked last. Looks whether hosts are there."""
@@ -128,31 +128,15 @@ class RemoteHosts:
         rendezvous = Rendezvous.over_tcp(names[0], self._hosts[names[0]].port)
         return rendezvous, rendezvous.places(names)
 
-    def forget(self, rank: int) -> None:
-        """The launcher has seen its end."""
-        self._hosts[self._of_ranks[rank]].forget(rank)
-
     def shells(self) -> list[int]:
         """The processes by which it reaches the hosts."""
         return [host.shell.pid for host in self._hosts.values()]
 
     def close(self) -> None:
-        """Ends all that runs on the hosts. To be called while the selector is open."""
+        """Ends all that runs on the hosts, and waits for the remote shells. To be called while the selector is open."""
         for host in self._hosts.values():
             host.close()
-
-    def wait(self, selector: selectors.BaseSelector) -> None:
-        """Waits until the remote shells have ended, after `close`."""
         for stream in self._errors:
-            if stream.descriptor in selector.get_map():
-                selector.unregister(stream.descriptor)
+            stream.pause()
         for host in self._hosts.values():
             host.wait()
-
-
-def _reader(stream: Stream, selector: selectors.BaseSelector) -> Callable[[], None]:
-    def read() -> None:
-        if stream.read() == 0:
-            selector.unregister(stream.descriptor)
-
-    return read

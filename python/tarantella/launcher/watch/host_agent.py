@@ -5,6 +5,7 @@ connection has ended, or when nothing has come for TNT_TIMEOUT: the launcher has
 that has broken in two. What ranks say to their launcher's sockets it passes on.
 """
 
+import itertools
 import json
 import os
 import selectors
@@ -24,17 +25,17 @@ from tarantella.launcher.base.local_server import LocalServer, uid_of_peer
 from tarantella.launcher.base.signals import ENDING, SignalPipe
 from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line.options import Options, Pin
-from tarantella.launcher.show.output import Stream
+from tarantella.launcher.show.output import Stream, pause_or_resume
 from tarantella.launcher.start.environment import environment_of_place, shared_environment
 from tarantella.launcher.start.frames import MAGIC, STREAMS, Kind, Link
 from tarantella.launcher.start.pinning import Pinning
 from tarantella.launcher.start.process import RankProcess, RankSpec, RankStarter
+from tarantella.launcher.start.talks import Talks
 from tarantella.launcher.watch import supervision
 from tarantella.launcher.watch.joining import notice_socket, notices
 from tarantella.threads import usable_cores
 
 LONGEST_SLEEP = 1.0
-BYTES = 4096
 
 
 def main(_argv: list[str]) -> int:
@@ -56,42 +57,21 @@ def main(_argv: list[str]) -> int:
     return 0
 
 
-class Talks(LocalServer):
+class TalkServer(LocalServer):
     """The socket at which ranks ask for the next generation: each conversation goes on with the launcher."""
 
-    def __init__(self, link: Link, selector: selectors.BaseSelector) -> None:
+    def __init__(self, link: Link, talks: Talks, selector: selectors.BaseSelector) -> None:
         super().__init__(elastic_address(mark.own_mark())[1:], 512, selector)
-        self._link = link
-        self._talks: dict[int, socket.socket] = {}
-        self._next = 0
+        self._link, self._talks = link, talks
+        self._numbers = itertools.count()
 
     def _serve(self, connection: socket.socket) -> None:
         if uid_of_peer(connection) != os.geteuid():
             connection.close()
             return
-        number, self._next = self._next, self._next + 1
-        self._talks[number] = connection
+        number = next(self._numbers)
         self._link.send(Kind.OPEN, number)
-        self._watch(connection, selectors.EVENT_READ, partial(self._read, number))
-
-    def _read(self, number: int) -> None:
-        try:
-            data = self._talks[number].recv(BYTES)
-        except OSError:
-            data = b""
-        self._link.send(Kind.DATA if data else Kind.CLOSE, number, data)
-        if not data:
-            self.end(number)
-
-    def say(self, number: int, data: bytes) -> None:
-        """The launcher's words to a rank."""
-        if number in self._talks:
-            with suppress(OSError):  # it has gone, which is about to be seen
-                self._talks[number].sendall(data)
-
-    def end(self, number: int) -> None:
-        if number in self._talks:
-            self._forget(self._talks.pop(number))
+        self._talks.add(number, connection, self._selector)
 
 
 class HostAgent:
@@ -114,7 +94,8 @@ class HostAgent:
         self._port = _reserved_port()
         self._link = Link(read, write, self._take)
         self._link.attach(selector)
-        self._talks = Talks(self._link, selector)
+        self._talks = Talks(self._link)
+        self._talk_server = TalkServer(self._link, self._talks, selector)
         self._notices = notice_socket()
         if self._notices is not None:
             selector.register(self._notices, selectors.EVENT_READ, self._pass_on_notices)
@@ -129,7 +110,9 @@ class HostAgent:
                 if key.fd in self._selector.get_map():  # not if one before has unregistered it
                     key.data()
             self._reap()
-            self._pause(self._link.is_full)
+            if self._link.is_full != self._is_paused:
+                self._is_paused = self._link.is_full
+                pause_or_resume((one for _, each in self._ranks.values() for one in each), self._is_paused, self._selector)
             if time.monotonic() >= self._next_beat:
                 self._next_beat = time.monotonic() + LONGEST_SLEEP
                 states = {number: (one.is_stopped(), one.handles_term()) for number, (one, _) in self._ranks.items()}
@@ -139,6 +122,7 @@ class HostAgent:
         """Kills the ranks."""
         for process, _ in self._ranks.values():
             process.signal(signal.SIGKILL)
+        self._talk_server.close()
         self._talks.close()
         self._link.close()
 
@@ -153,10 +137,8 @@ class HostAgent:
             self._link.send(Kind.STARTED, number, json.dumps(self._start(number, json.loads(data))).encode())
         elif kind == Kind.SIGNAL and number in self._ranks:
             self._ranks[number][0].signal(*json.loads(data))
-        elif kind == Kind.DATA:
+        elif kind in (Kind.DATA, Kind.CLOSE):
             self._talks.say(number, data)
-        elif kind == Kind.CLOSE:
-            self._talks.end(number)
 
     def _set_up(self, setup: Mapping[str, Any]) -> None:
         refusal = ""
@@ -208,27 +190,8 @@ class HostAgent:
         ]
         self._ranks[number] = process, streams
         for stream in streams:
-            self._watch(stream)
+            stream.watch(self._selector)
         return {"pid": process.pid}
-
-    def _watch(self, stream: Stream) -> None:
-        def read() -> None:
-            if stream.read() == 0:
-                self._selector.unregister(stream.descriptor)
-
-        if not stream.ended:
-            self._selector.register(stream.descriptor, selectors.EVENT_READ, read)
-
-    def _pause(self, is_paused: bool) -> None:
-        """Whether output is left in its pipes for now."""
-        if is_paused == self._is_paused:
-            return
-        self._is_paused = is_paused
-        for stream in [one for _, streams in self._ranks.values() for one in streams if one.pausable]:
-            if is_paused and stream.descriptor in self._selector.get_map():
-                self._selector.unregister(stream.descriptor)
-            elif not is_paused and stream.descriptor not in self._selector.get_map():
-                self._watch(stream)
 
     def _reap(self) -> None:
         for number, (process, streams) in list(self._ranks.items()):
@@ -237,8 +200,6 @@ class HostAgent:
                 continue
             del self._ranks[number]
             for stream in streams:
-                if stream.descriptor in self._selector.get_map():
-                    self._selector.unregister(stream.descriptor)
                 stream.finish()
             if process.memory is not None:
                 process.memory.close()

@@ -15,7 +15,7 @@ from tarantella.launcher.base.signals import ASKING, SAVING, SignalPipe
 from tarantella.launcher.base.words import counted
 from tarantella.launcher.command_line.options import Options
 from tarantella.launcher.show.job_view import JobView
-from tarantella.launcher.show.output import STDERR, Console, Stream
+from tarantella.launcher.show.output import STDERR, Console, pause_or_resume
 from tarantella.launcher.start.environment import Rendezvous
 from tarantella.launcher.start.forked import ForkedRank
 from tarantella.launcher.start.process import ExitStatus, RankSpec, RankStarter
@@ -84,7 +84,7 @@ class Job:
         self._planned_signals: deque[tuple[float, signal.Signals]] = deque()
         self._notices = ExitNotices(rendezvous)
         self._refusal: Refusal | None = None
-        self._paused: list[Stream] = []
+        self._is_paused = False
         self._interrupted = 0
         self._asked_to_end = False
         self._failed_among = 0
@@ -152,7 +152,7 @@ class Job:
         self._running[number] = rank
         self._view.started(number, process.pid, process.memory, process.host)
         for stream in rank.streams:
-            self._watch(stream)
+            stream.watch(self._selector)
         return True
 
     def _start_newcomers(self) -> None:
@@ -178,10 +178,8 @@ class Job:
             while rank.process.poll() is None:
                 time.sleep(0.001)
             for stream in rank.streams:
-                os.close(stream.descriptor)
+                stream.close()
         self._running.clear()
-        if self._hosts is not None:
-            self._hosts.wait(self._selector)
 
     def _wait_for_events(self) -> None:
         """Waits for events, and does what is due."""
@@ -194,8 +192,7 @@ class Job:
         if (self._hosts is not None and self._hosts.has_changed()) or self._check_children or not events:
             self._check_children = False
             self._reap()
-            own = self._pids().values() if self._hosts is None else self._hosts.shells()
-            supervision.reap_adopted(list(own))
+            supervision.reap_adopted([*self._pids().values(), *(self._hosts.shells() if self._hosts is not None else ())])
         if self._only is not None and os.getppid() != self._parent and not self._ending():
             self._interrupt(signal.SIGTERM)
         now = time.monotonic()
@@ -205,7 +202,7 @@ class Job:
         if self._generations is not None:
             self._start_newcomers()
             self._generations.review()
-        pids = self._pids() if self._hosts is None else {}  # of this host
+        pids = self._pids()
         for warning in (self._joining.early_warning(pids.values()), self._circles.warning(pids)):
             if warning is not None:
                 self._console.message(warning)
@@ -216,15 +213,8 @@ class Job:
         return max(0.0, min([LONGEST_SLEEP, *(at - now for at in due if at is not None)]))
 
     def _pids(self) -> dict[int, int]:
-        """The processes of the ranks that run."""
-        return {number: rank.process.pid for number, rank in self._running.items()}
-
-    def _watch(self, stream: Stream) -> None:
-        def read() -> None:
-            if stream.read() == 0:  # closed by the rank, which need not have ended
-                self._selector.unregister(stream.descriptor)
-
-        self._selector.register(stream.descriptor, selectors.EVENT_READ, read)
+        """The processes of the ranks that run on this host."""
+        return {number: rank.process.pid for number, rank in self._running.items() if not rank.process.host}
 
     def _on_signals(self, numbers: list[int]) -> None:
         for number in numbers:
@@ -294,14 +284,8 @@ class Job:
 
     def _on_exit(self, rank: RunningRank, status: ExitStatus) -> None:
         for stream in rank.streams:
-            if stream.descriptor in self._selector.get_map():
-                self._selector.unregister(stream.descriptor)
-            if stream in self._paused:
-                self._paused.remove(stream)
             stream.finish()
         del self._running[rank.number]
-        if self._hosts is not None:
-            self._hosts.forget(rank.number)
         self._view.ended(rank.number, "was ended by the launcher" if rank.signalled else str(status))
         report = read_report(rank.reports)
         host = rank.process.host if self._only is None else socket.gethostname()
@@ -314,7 +298,7 @@ class Job:
                 self._on_failure(self._exits[-1])
         elif self._generations is not None and not self._generations.members():
             self._signal_all(signal.SIGKILL)  # newcomers, which are too late
-        elif rank.number == 0 and self._running and self._hosts is None:
+        elif rank.number == 0 and self._running and not rank.process.host:
             with suppress(OSError):  # a child of rank 0 still listens there
                 self._refusal = Refusal(self._rendezvous, self._selector)
         if rank.number in self._members[1:] and self._members[0] in self._running:
@@ -387,13 +371,6 @@ class Job:
 
     def _pause_or_resume(self) -> None:
         """Stops reading output while too much is queued; the ranks then block in their writes."""
-        if self._console.full and not self._paused:
-            streams = [stream for rank in self._running.values() for stream in rank.streams]
-            watched = self._selector.get_map()
-            self._paused = [one for one in streams if one.pausable and one.descriptor in watched]
-            for stream in self._paused:
-                self._selector.unregister(stream.descriptor)
-        elif self._paused and not self._console.full:
-            for stream in self._paused:
-                self._watch(stream)
-            self._paused = []
+        if self._console.full != self._is_paused:
+            self._is_paused = self._console.full
+            pause_or_resume((one for rank in self._running.values() for one in rank.streams), self._is_paused, self._selector)

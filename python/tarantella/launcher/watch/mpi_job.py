@@ -18,7 +18,7 @@ from typing import Any
 
 from tarantella.launcher.base.signals import ASKING, SignalPipe
 from tarantella.launcher.base.words import counted
-from tarantella.launcher.show.output import STDERR, STDOUT, Console, Stream
+from tarantella.launcher.show.output import STDERR, STDOUT, Console, Stream, pause_or_resume
 from tarantella.launcher.show.shown_output import ends_like
 from tarantella.launcher.show.status_socket import StatusSocket
 from tarantella.launcher.start.process import end_with_parent
@@ -41,7 +41,6 @@ KILLED = re.compile(
 )
 """Which rank was killed, not counting ranks that ended because of others."""
 REASON = re.compile(rb"^tarantella: (rank \d+ \(pid \d+ on [^\n]*)\n", re.MULTILINE)
-READ_BYTES = 64 * 1024
 MAX_LINE_START = 200
 """So many bytes of an incomplete line are searched again together with the next bytes."""
 
@@ -112,18 +111,16 @@ class MpiJob:
             finally:
                 if stdout is not None:
                     os.close(stdout)
-            out = Stream(shown, partial(self._console.write, STDOUT), as_is=True) if shown is not None else None
             assert mpirun.stderr is not None
-            output = mpirun.stderr.fileno()
-            os.set_blocking(output, False)
+            streams = [Stream(os.dup(mpirun.stderr.fileno()), self._take_output, pausable=True, as_is=True)]
+            mpirun.stderr.close()
+            if shown is not None:
+                streams.append(Stream(shown, partial(self._console.write, STDOUT), pausable=True, as_is=True))
             selector.register(signals.descriptor, selectors.EVENT_READ, lambda: self._on_signals(mpirun, signals.read()))
             status = StatusSocket(os.getppid(), self._describe, selector) if self._describe else None
             try:
                 while not _ended(mpirun):
-                    full = self._console.full
-                    _watch(selector, output, None if full else lambda: self._copy_output(selector, output))
-                    if out is not None:
-                        _watch(selector, out.descriptor, None if full or out.ended else out.read)
+                    pause_or_resume(streams, self._console.full, selector)
                     self._console.watch(selector)
                     for key, _ in selector.select(LONGEST_SLEEP):
                         key.data()
@@ -138,11 +135,9 @@ class MpiJob:
                 _kill_group(mpirun)  # before it is reaped: until then its number cannot be another's
                 code = mpirun.wait()
             self._console.drain()  # makes room for the last output
-            self._copy_output(selector, output)
-            if out is not None:
-                out.finish()
+            for stream in streams:
+                stream.finish()
             self._finish_notices(code)
-            mpirun.stderr.close()
         self._console.drain()
         if self._interrupted:
             return JobResult(128 + self._interrupted, interrupted=True)
@@ -151,20 +146,14 @@ class MpiJob:
         code = 128 - code if code < 0 else code
         return JobResult(code, self._reason or f"mpirun returned {code}", killed=frozenset(self._killed))
 
-    def _copy_output(self, selector: selectors.BaseSelector, output: int) -> None:
+    def _take_output(self, data: bytes) -> None:
         """Shows the output unchanged, and looks for messages about failures."""
-        with suppress(BlockingIOError):
-            while not self._console.full:
-                data = os.read(output, READ_BYTES)
-                if not data:
-                    _watch(selector, output, None)
-                    return
-                if self._notices is not None:
-                    data = self._notices.taken_out(data)
-                self._console.write(STDERR, data)
-                text = self._partial_line + data
-                self._partial_line = text.rpartition(b"\n")[2][:MAX_LINE_START]
-                self._look_for_failures(text)
+        if self._notices is not None:
+            data = self._notices.taken_out(data)
+        self._console.write(STDERR, data)
+        text = self._partial_line + data
+        self._partial_line = text.rpartition(b"\n")[2][:MAX_LINE_START]
+        self._look_for_failures(text)
 
     def _look_for_failures(self, text: bytes) -> None:
         """Notes the failures that the output reports."""
@@ -249,13 +238,6 @@ class MpiJob:
             )
         self._given_up = True
         _kill_group(mpirun)
-
-
-def _watch(selector: selectors.BaseSelector, descriptor: int, callback: Callable[[], object] | None) -> None:
-    if descriptor in selector.get_map():
-        selector.unregister(descriptor)
-    if callback is not None:
-        selector.register(descriptor, selectors.EVENT_READ, callback)
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:

@@ -10,7 +10,9 @@
 
 #include "comm/blocks.hpp"
 #include "comm/network/messages/chunks.hpp"
+#include "comm/network/messages/collective_handshake.hpp"
 #include "comm/network/messages/exchange.hpp"
+#include "common/memory.hpp"
 
 namespace tnt {
 
@@ -18,9 +20,10 @@ class BlockExchange {
  public:
   // to: in's block for each member. from: the size of the block that each member has for this one. In bytes.
   // per_chunk: of a block; the same on both ranks of each pair.
-  BlockExchange(Group& group, StagingPool& staging, const void* in, Blocks to, Blocks from, std::size_t per_chunk)
-      : group_(group),
-        staging_(staging),
+  BlockExchange(const Messaging& by, const void* in, Blocks to, Blocks from, std::size_t per_chunk)
+      : group_(by.group),
+        handshake_(by.handshake),
+        staging_(by.staging),
         in_(static_cast<const std::byte*>(in)),
         to_(std::move(to)),
         from_(std::move(from)),
@@ -38,7 +41,37 @@ class BlockExchange {
     [[nodiscard]] const std::byte* from(std::size_t member) const { return arrived.get() + member * room; }
   };
 
-  [[nodiscard]] std::size_t chunks() const { return chunks_needed_; }
+  // take: gets each chunk that has arrived.
+  template <typename Take>
+  void run(const Take& take) {
+    struct Stages {
+      BlockExchange& blocks;
+      const Take& take;
+      void start(std::size_t index) { blocks.start(index); }
+      void advance(std::size_t index) {
+        auto& chunk = blocks.chunks_[index % chunks_in_flight];
+        blocks.handshake_.wait(chunk->batch);
+        take(*chunk);
+        chunk.reset();
+      }
+      void finish(std::size_t /*index*/) {}
+    };
+    Stages stages{*this, take};
+    run_pipeline(stages, chunks_needed_);
+  }
+
+  // Copies what arrives to out, block after block: a chunk when the same part of the next one was sent, so equal blocks work in
+  // place.
+  void run_into(void* out) {
+    run([&](const Chunk& chunk) {
+      for (std::size_t member = 0; member < group_.size(); ++member) {
+        const std::size_t bytes = arrives(chunk, member);
+        if (bytes > 0) std::memcpy(at(out, from_.begin(member) + chunk.first), chunk.from(member), bytes);
+      }
+    });
+  }
+
+ private:
   // The part of the chunk that comes from the member.
   [[nodiscard]] std::size_t arrives(const Chunk& chunk, std::size_t member) const {
     return from_.part(member, chunk.first, per_chunk_);
@@ -70,11 +103,8 @@ class BlockExchange {
     }
   }
 
-  [[nodiscard]] Chunk& chunk(std::size_t index) { return *chunks_[index % chunks_in_flight]; }
-  void finish(std::size_t index) { chunks_[index % chunks_in_flight].reset(); }
-
- private:
   Group& group_;
+  CollectiveHandshake& handshake_;
   StagingPool& staging_;
   const std::byte* in_;
   Blocks to_;

@@ -1,4 +1,4 @@
-#include "comm/simulated/simulated_network.hpp"
+#include "benchmarks/simulated/simulated_network.hpp"
 
 #include <simgrid/s4u/Actor.hpp>
 
