@@ -51,7 +51,7 @@ DeviceSource plugin_devices(const PluginName& name) {
   return source;
 }
 
-bool exists(const std::filesystem::path& path) {
+bool is_there(const std::filesystem::path& path) {
   std::error_code unreadable;
   return std::filesystem::exists(path, unreadable);
 }
@@ -59,10 +59,10 @@ bool exists(const std::filesystem::path& path) {
 // A plug-in that this installation lacks is not mentioned beside the other one. Beside NVIDIA's devices, AMD's runtime is
 // loaded only if AMD's driver is there, too.
 DeviceSource machine_devices() {
-  const bool has_hip = exists(plugin_folder() / hip_plugin.file);
-  if (has_hip && !exists(plugin_folder() / cuda_plugin.file)) return plugin_devices(hip_plugin);
+  const bool has_hip = is_there(plugin_folder() / hip_plugin.file);
+  if (has_hip && !is_there(plugin_folder() / cuda_plugin.file)) return plugin_devices(hip_plugin);
   DeviceSource nvidia = plugin_devices(cuda_plugin);
-  if (!has_hip || (nvidia.count > 0 && !exists("/dev/kfd"))) return nvidia;
+  if (!has_hip || (nvidia.count > 0 && !is_there("/dev/kfd"))) return nvidia;
   return chosen_devices(std::move(nvidia), plugin_devices(hip_plugin));
 }
 
