@@ -166,10 +166,10 @@ TEST_F(RcclLibraryTest, IsTakenForAmdsDevices) {
     EXPECT_EQ(comm->version(), "RCCL 2.28.9");
     testing::Array sum(TNT_FLOAT32, 1000);
     for (std::size_t i = 0; i < sum.count(); ++i) sum.set(i, static_cast<double>(host.rank() + 1));
-    testing::OnDevice data(device, comm->stream(), sum);
+    const testing::OnDevice data(device, comm->stream(), sum);
     all_reduce(*comm, data.get(), data.get(), sum.count(), TNT_FLOAT32, TNT_SUM, "");
     device.synchronize(comm->stream());
-    EXPECT_EQ(data.array().get(999), 3.0);
+    EXPECT_EQ(data.read().get(999), 3.0);
   });
 }
 

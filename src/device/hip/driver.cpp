@@ -10,7 +10,10 @@
 namespace tnt {
 namespace {
 
-CUcontext context_of(int device) { return reinterpret_cast<CUcontext>(static_cast<std::intptr_t>(device) + 1); }
+CUcontext context_of(int device) {
+  return reinterpret_cast<CUcontext>(static_cast<std::intptr_t>(device) +
+                                     1);  // NOLINT(performance-no-int-to-ptr): never followed
+}
 int device_of(CUcontext context) { return static_cast<int>(reinterpret_cast<std::intptr_t>(context) - 1); }
 
 std::vector<int>& pushed() {
@@ -41,8 +44,10 @@ CUresult pop(CUcontext* context) {
 }
 
 CUresult device_get(CUdevice* device, int ordinal) {
+  int count = 0;
+  const CUresult result = hipGetDeviceCount(&count);
   *device = ordinal;
-  return hipSuccess;
+  return result == hipSuccess && ordinal >= count ? hipErrorInvalidDevice : result;
 }
 
 CUresult retain(CUcontext* context, CUdevice device) {
