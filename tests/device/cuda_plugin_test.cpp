@@ -45,6 +45,9 @@ TEST(CudaPlugin, SaysWhyThereIsNoDevice) {
   EXPECT_EQ(plugin.count(&reason), 0);
   EXPECT_NE(reason.find("NVIDIA driver"), std::string::npos) << reason;
   EXPECT_EQ(why_no_device().find(reason), 0U) << why_no_device();  // this file is the one that the library loads
+#ifdef TNT_HAS_HIP_PLUGIN                                          // with the real runtime of AMD
+  EXPECT_EQ(why_no_device().find("; AMD's runtime (HIP) "), reason.size()) << why_no_device();
+#endif
   tnt_status_t status = TNT_SUCCESS;
   std::string message;
   EXPECT_EQ(plugin.open(0, &status, &message), nullptr);

@@ -11,8 +11,8 @@ namespace tnt {
 namespace {
 
 CUcontext context_of(int device) {
-  return reinterpret_cast<CUcontext>(static_cast<std::intptr_t>(device) +
-                                     1);  // NOLINT(performance-no-int-to-ptr): never followed
+  const auto number = static_cast<std::intptr_t>(device) + 1;
+  return reinterpret_cast<CUcontext>(number);  // NOLINT(performance-no-int-to-ptr): never followed
 }
 int device_of(CUcontext context) { return static_cast<int>(reinterpret_cast<std::intptr_t>(context) - 1); }
 
