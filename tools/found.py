@@ -16,7 +16,7 @@ from pathlib import Path
 
 ENVIRONMENT = (
     "CC", "CXX", "CUDACXX", "CUDAHOSTCXX", "CUDAARCHS", "CUDA_HOME", "CUDA_PATH", "CFLAGS", "CXXFLAGS", "CUDAFLAGS", "LDFLAGS",
-    "CPATH", "LIBRARY_PATH", "CMAKE_PREFIX_PATH", "CMAKE_ARGS", "CMAKE_TOOLCHAIN_FILE", "SKBUILD_CMAKE_ARGS",
+    "ROCM_PATH", "CPATH", "LIBRARY_PATH", "CMAKE_PREFIX_PATH", "CMAKE_ARGS", "CMAKE_TOOLCHAIN_FILE", "SKBUILD_CMAKE_ARGS",
     "SKBUILD_CMAKE_DEFINE", "MPI_HOME", "PKG_CONFIG_PATH", "PKG_CONFIG_LIBDIR",
 )  # fmt: skip
 LIBRARIES = ("fmt", "nlohmann_json", "CLI11")
@@ -82,6 +82,7 @@ def main() -> None:
         "C compiler": (os.environ.get("CC") or "cc", "--version"),
         "C++ compiler": (os.environ.get("CXX") or "c++", "--version"),
         "CUDA compiler": (os.environ.get("CUDACXX") or "nvcc", "--version"),
+        "HIP compiler": ("hipcc", "--version"),
         **{name: (name, "-show") for name in ("mpicc", "mpicc.openmpi", "mpicc.mpich")},
         "cmake": ("cmake", "--version"),
         "ninja": ("ninja", "--version"),

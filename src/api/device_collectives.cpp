@@ -66,8 +66,11 @@ DeviceGroup connect_devices(int index, Communicator& host, const Settings& setti
     no_device = error;
   }
   agree_on_error(*group.host, no_device, settings.timeout);
-  const NcclOptions options{
-      .timeout = settings.timeout, .library = settings.nccl_library, .deterministic = deterministic, .max_ctas = max_ctas};
+  const NcclOptions options{.timeout = settings.timeout,
+                            .library = settings.nccl_library,
+                            .vendor = group.device->vendor(),
+                            .deterministic = deterministic,
+                            .max_ctas = max_ctas};
   switch (transport_between(*group.device, *group.host, settings.device_transport, options)) {
     case DeviceTransport::nccl: group.comm = make_nccl_communicator(*group.device, *group.host, options); break;
     case DeviceTransport::staged:

@@ -1,5 +1,6 @@
-// The device interface of the library: memory, streams, events, copies and the kernels on buckets. libtarantella_cuda.so
-// (src/device/cuda) has the CUDA implementation; the tests have one that checks CUDA's ordering rules.
+// The device interface of the library: memory, streams, events, copies and the kernels on buckets. src/device/cuda implements
+// it for libtarantella_cuda.so, and under HIP's names (src/device/hip) for libtarantella_hip.so; the tests have a device that
+// checks CUDA's ordering rules.
 //
 // Enqueued work runs later, in the order of its stream. Only functions that say so wait for the device. Thread-safe. Errors are
 // tnt::Error. While a stream is being captured into a graph, nobody may allocate or release on it, query whether it is idle, or
@@ -34,6 +35,8 @@ inline constexpr std::uintptr_t per_thread_stream = 2;  // cudaStreamPerThread
 
 enum class Priority { normal, high };
 
+enum class Vendor { nvidia, amd };
+
 // The memory that a pointer refers to.
 struct PointerAttributes {
   enum class Kind { host, pinned, device, managed };
@@ -46,6 +49,7 @@ class Device : NonCopyable {
   virtual ~Device() = default;
 
   [[nodiscard]] virtual int index() const noexcept = 0;
+  [[nodiscard]] virtual Vendor vendor() const noexcept { return Vendor::nvidia; }
   // The PCI address of the device, "0000:0a:00.0", independent of CUDA_VISIBLE_DEVICES. Two ranks of a node with the same
   // address share a GPU.
   [[nodiscard]] virtual std::string bus_id() const { return std::to_string(index()); }

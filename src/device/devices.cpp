@@ -1,22 +1,28 @@
 #include "device/devices.hpp"
 
+#include <filesystem>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <utility>
 
 #include "base/log.hpp"
 #include "base/plugin.hpp"
-#include "device/cuda_plugin.hpp"
+#include "device/device_plugin.hpp"
 
 namespace tnt {
 namespace {
 
 constexpr PluginName cuda_plugin{.file = "libtarantella_cuda.so",
-                                 .symbol = cuda_plugin_symbol,
-                                 .missing = "GPUs need: build it again on a machine with a CUDA toolkit (nvcc)",
+                                 .symbol = device_plugin_symbol,
+                                 .missing = "GPUs need: build it again on a machine with a CUDA toolkit (nvcc) or HIP (hipcc)",
                                  .unloadable = "build it again on this machine"};
+constexpr PluginName hip_plugin{.file = "libtarantella_hip.so",
+                                .symbol = device_plugin_symbol,
+                                .missing = "AMD's GPUs need: build it again on a machine with HIP (hipcc)",
+                                .unloadable = "install the ROCm that it was built with, or build it again on this machine"};
 
-std::shared_ptr<Device> open_cuda_device(const CudaPlugin& plugin, int index) {
+std::shared_ptr<Device> open_plugin_device(const DevicePlugin& plugin, int index) {
   tnt_status_t status = TNT_SYSTEM;
   std::string message;
   Device* device = plugin.open(index, &status, &message);
@@ -24,7 +30,7 @@ std::shared_ptr<Device> open_cuda_device(const CudaPlugin& plugin, int index) {
   return std::shared_ptr<Device>(device);
 }
 
-int device_of_cuda_stream(const CudaPlugin& plugin, StreamHandle stream) {
+int device_of_plugin_stream(const DevicePlugin& plugin, StreamHandle stream) {
   tnt_status_t status = TNT_SYSTEM;
   std::string message;
   const int index = plugin.device_of(stream, &status, &message);
@@ -32,17 +38,32 @@ int device_of_cuda_stream(const CudaPlugin& plugin, StreamHandle stream) {
   return index;
 }
 
-DeviceSource machine_devices() {
+DeviceSource plugin_devices(const PluginName& name) {
   DeviceSource source;
   try {
-    const auto& plugin = load_plugin_as<CudaPlugin>(cuda_plugin);
+    const auto& plugin = load_plugin_as<DevicePlugin>(name);
     source.count = plugin.count(&source.why_none);
-    source.open = [&plugin](int index) { return open_cuda_device(plugin, index); };
-    source.device_of = [&plugin](StreamHandle stream) { return device_of_cuda_stream(plugin, stream); };
+    source.open = [&plugin](int index) { return open_plugin_device(plugin, index); };
+    source.device_of = [&plugin](StreamHandle stream) { return device_of_plugin_stream(plugin, stream); };
   } catch (const Error& error) {
     source.why_none = error.what();
   }
   return source;
+}
+
+bool is_there(const std::filesystem::path& path) {
+  std::error_code unreadable;
+  return std::filesystem::exists(path, unreadable);
+}
+
+// A plug-in that this installation lacks is not mentioned beside the other one. Beside NVIDIA's devices, AMD's runtime is
+// loaded only if AMD's driver is there, too.
+DeviceSource machine_devices() {
+  const bool has_hip = is_there(plugin_folder() / hip_plugin.file);
+  if (has_hip && !is_there(plugin_folder() / cuda_plugin.file)) return plugin_devices(hip_plugin);
+  DeviceSource nvidia = plugin_devices(cuda_plugin);
+  if (!has_hip || (nvidia.count > 0 && !is_there("/dev/kfd"))) return nvidia;
+  return chosen_devices(std::move(nvidia), plugin_devices(hip_plugin));
 }
 
 struct OpenDevices {
@@ -64,6 +85,18 @@ OpenDevices& open_devices() {
 }
 
 }  // namespace
+
+DeviceSource chosen_devices(DeviceSource nvidia, DeviceSource amd) {
+  if (nvidia.count > 0 && amd.count > 0) {
+    log(LogLevel::warning,
+        "this machine has devices of two vendors, {} of NVIDIA and {} of AMD: NVIDIA's are used (CUDA_VISIBLE_DEVICES=-1 hides "
+        "them, and AMD's are used)",
+        nvidia.count, amd.count);
+  }
+  if (nvidia.count > 0) return nvidia;
+  if (amd.count == 0) amd.why_none = fmt::format("{}; {}", nvidia.why_none, amd.why_none);
+  return amd;
+}
 
 int device_count() {
   OpenDevices& all = open_devices();
@@ -95,7 +128,7 @@ int device_of_stream(StreamHandle stream) {
   OpenDevices& all = open_devices();
   const std::scoped_lock lock(all.mutex);
   const DeviceSource& source = all.source();
-  if (source.count == 0) fail(TNT_UNSUPPORTED, "stream is not NULL, but there is no CUDA device: {}", source.why_none);
+  if (source.count == 0) fail(TNT_UNSUPPORTED, "stream is not NULL, but there is no device: {}", source.why_none);
   return source.device_of(stream);
 }
 

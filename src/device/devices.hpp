@@ -1,5 +1,5 @@
-// The devices of this machine, from libtarantella_cuda.so, which is loaded on first use. Without it, a driver or a GPU,
-// everything else still works: there are no devices, and one message gives the reason.
+// The devices of this machine, from libtarantella_cuda.so or libtarantella_hip.so, which are loaded on first use. Without them,
+// a driver or a GPU, everything else still works: there are no devices, and one message gives the reason.
 #pragma once
 
 #include <functional>
@@ -32,5 +32,9 @@ struct DeviceSource {
   std::function<int(StreamHandle stream)> device_of = {};
 };
 void set_device_source_for_tests(const DeviceSource* source);
+
+// All devices are of one vendor: NVIDIA's if there are any, and a warning if there are AMD's, too. If there are none, both
+// reasons.
+[[nodiscard]] DeviceSource chosen_devices(DeviceSource nvidia, DeviceSource amd);
 
 }  // namespace tnt

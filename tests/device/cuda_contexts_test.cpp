@@ -106,8 +106,7 @@ TEST_F(CudaContexts, TooLittleMemoryIsSaidWithTheNumbers) {
   CudaDevice device(1);
   const Stream stream(device);
   const std::string message = error_of([&] { (void)device.allocate(std::size_t{1} << 41, stream.get()); });
-  EXPECT_EQ(message.find("CUDA device 1 has 3 of 80 MiB free, and 2097152 are needed at once (cudaMallocFromPoolAsync): let"),
-            0U)
+  EXPECT_EQ(message.find("GPU 1 has 3 of 80 MiB free, and 2097152 are needed at once (cudaMallocFromPoolAsync): let"), 0U)
       << message;
 }
 

@@ -68,6 +68,31 @@ std::string said_by_counting() {
   return said;
 }
 
+DeviceSource source(int count, const std::string& why_none) { return {.count = count, .why_none = why_none, .open = {}}; }
+
+TEST(DevicesOfTwoVendors, AmdsAreTakenWhereNvidiaHasNone) {
+  const DeviceSource chosen = chosen_devices(source(0, "no driver"), source(2, ""));
+  EXPECT_EQ(chosen.count, 2);
+  EXPECT_EQ(chosen.why_none, "");
+}
+
+TEST(DevicesOfTwoVendors, BothReasonsAreGivenWhereThereAreNone) {
+  const DeviceSource chosen = chosen_devices(source(0, "no driver"), source(0, "no GPU of AMD"));
+  EXPECT_EQ(chosen.count, 0);
+  EXPECT_EQ(chosen.why_none, "no driver; no GPU of AMD");
+}
+
+TEST(DevicesOfTwoVendors, NvidiasAreTakenAndAWarningSaysSo) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(chosen_devices(source(3, ""), source(0, "no GPU of AMD")).count, 3);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(chosen_devices(source(3, ""), source(2, "")).count, 3);
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(),
+            "tarantella[0]: warning: this machine has devices of two vendors, 3 of NVIDIA and 2 of AMD: NVIDIA's are used "
+            "(CUDA_VISIBLE_DEVICES=-1 hides them, and AMD's are used)\n");
+}
+
 TEST_F(DeviceLoad, TheLogSaysOnceWhyNothingIsThere) {
   const DeviceSource none{.count = 0, .why_none = "the machine has none", .open = {}};
   set_device_source_for_tests(&none);

@@ -57,6 +57,19 @@ TEST_F(NcclStartTest, TwoVersionsAreNamed) {
   EXPECT_EQ(message.find("rank 2 has NCCL 2.18.5 while rank 0 has NCCL 2.28.9: install"), 0U) << message;
 }
 
+TEST_F(NcclStartTest, DevicesOfTwoVendorsAreNamed) {
+  const auto nvidias = FakeNccl::open();
+  const auto amds = std::make_shared<const NcclLibrary>(TNT_FAKE_NCCL, Vendor::amd);
+  const std::string message = refusal(2, TNT_MISMATCH, [&](Communicator& host) {
+    SimulatedDevice device(host.rank(), {.progress = Progress::thread});
+    (void)make_nccl_communicator(device, host, options(), host.rank() == 1 ? amds : nvidias);
+  });
+  EXPECT_EQ(message.find("rank 1 has RCCL 2.28.9 while rank 0 has NCCL 2.28.9, and devices of two vendors cannot reach each "
+                         "other: give all ranks devices of one vendor"),
+            0U)
+      << message;
+}
+
 TEST_F(NcclStartTest, OtherOptionsAreNamed) {
   const auto library = FakeNccl::open();
   const std::string message = refusal(2, TNT_MISMATCH, [&](Communicator& host) {

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -23,9 +24,9 @@ class NcclLibraryTest : public ::testing::Test {
  protected:
   void SetUp() override { FakeNccl::reset(); }
 
-  static std::string refusal(const std::string& named) {
+  static std::string refusal(const std::string& named, Vendor vendor = Vendor::nvidia) {
     try {
-      const NcclLibrary library(named);
+      const NcclLibrary library(named, vendor);
       ADD_FAILURE() << named << " was taken";
       return "";
     } catch (const Error& error) {
@@ -143,6 +144,55 @@ TEST_F(NcclLibraryTest, ARealOneIsTakenIfThereIsOne) {
     EXPECT_NE(std::string(error.what()).find("no NCCL was found ("), std::string::npos) << error.what();
     EXPECT_NE(std::string(error.what()).find("pip install nvidia-nccl-cu12"), std::string::npos) << error.what();
   }
+}
+
+// AMD's library has other names, and the same functions.
+class RcclLibraryTest : public NcclLibraryTest {
+ protected:
+  static std::shared_ptr<const NcclLibrary> loaded() {  // by its name, as in a process that has loaded it
+    EXPECT_NE(dlopen(TNT_FAKE_RCCL, RTLD_NOW | RTLD_LOCAL), nullptr) << dlerror();
+    return std::make_shared<const NcclLibrary>("", Vendor::amd);
+  }
+};
+
+TEST_F(RcclLibraryTest, IsTakenForAmdsDevices) {
+  const auto library = loaded();
+  EXPECT_EQ(library->name(), "RCCL 2.28.9");
+  EXPECT_TRUE(std::filesystem::equivalent(library->file(), TNT_FAKE_RCCL)) << library->file();
+  EXPECT_NE((*library)->AlltoAll, nullptr);
+  testing::run_threads(2, [&](Communicator& host) {
+    testing::SimulatedDevice device(host.rank(), {.progress = testing::Progress::thread});
+    const auto comm = make_nccl_communicator(device, host, testing::options(), library);
+    EXPECT_EQ(comm->version(), "RCCL 2.28.9");
+    testing::Array sum(TNT_FLOAT32, 1000);
+    for (std::size_t i = 0; i < sum.count(); ++i) sum.set(i, static_cast<double>(host.rank() + 1));
+    const testing::OnDevice data(device, comm->stream(), sum);
+    all_reduce(*comm, data.get(), data.get(), sum.count(), TNT_FLOAT32, TNT_SUM, "");
+    device.synchronize(comm->stream());
+    EXPECT_EQ(data.read().get(999), 3.0);
+  });
+}
+
+TEST_F(RcclLibraryTest, TheSettingNamesIt) {
+  EXPECT_EQ(NcclLibrary(TNT_FAKE_NCCL, Vendor::amd).name(), "RCCL 2.28.9");
+  EXPECT_EQ(refusal("/nowhere/librccl.so.1", Vendor::amd).find("TNT_NCCL_LIBRARY=/nowhere/librccl.so.1 cannot be loaded: "),
+            0U);
+}
+
+TEST_F(RcclLibraryTest, OneThatIsTooOldIsRefused) {
+  FakeNccl::set("version", 21200);
+  const std::string message = refusal(TNT_FAKE_NCCL, Vendor::amd);
+  EXPECT_NE(message.find("is RCCL 2.12.0, but 2.14.0 or newer is needed: install ROCm's package rccl"), std::string::npos)
+      << message;
+}
+
+TEST_F(RcclLibraryTest, IsMissedInOneSentence) {
+  if (dlopen("librccl.so.1", RTLD_NOW | RTLD_LOCAL) != nullptr)
+    GTEST_SKIP() << "there is one, or another test has loaded the fake";
+  const std::string message = refusal("", Vendor::amd);
+  EXPECT_EQ(message.find("no RCCL was found ("), 0U) << message;
+  EXPECT_NE(message.find("librccl.so.1: cannot open"), std::string::npos) << message;
+  EXPECT_NE(message.find("): install ROCm's package rccl, or name the file in TNT_NCCL_LIBRARY"), std::string::npos) << message;
 }
 
 }  // namespace

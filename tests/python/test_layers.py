@@ -68,7 +68,7 @@ CPP = [
     ["kernels/cpu", "kernels/cuda", "src/base"],
     ["src/device"],
     ["src/device/cuda", "src/comm"],
-    ["src/comm/shm", "src/comm/nccl", "src/comm/staged"],
+    ["src/comm/shm", "src/comm/nccl", "src/comm/staged", "src/device/hip"],
     ["src/comm/network/messages"],
     ["src/comm/network/algorithms"],
     ["src/comm/network"],

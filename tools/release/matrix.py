@@ -25,7 +25,7 @@ RESULTS = FOLDER / "matrix.json"
 PAGE = ROOT / "docs" / "versions.md"
 SECONDS = 900
 TEST_PACKAGES = ("pytest>=8", "pytest-timeout", "hypothesis", "tensorboard", "requests")
-QUICK = {"TNT_BUILD_BENCHMARKS": "OFF", "TNT_CUDA": "OFF"}
+QUICK = {"TNT_BUILD_BENCHMARKS": "OFF", "TNT_CUDA": "OFF", "TNT_HIP": "OFF"}
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         interpreters = Interpreters(arguments.python)
-        settings = {"TNT_CUDA": "OFF" if arguments.no_cuda else "AUTO"}
+        settings = {"TNT_CUDA": "OFF" if arguments.no_cuda else "AUTO", "TNT_HIP": "OFF"}  # HIP has no static runtime
         if not arguments.no_cuda:
             settings["TNT_GPU_STREAMS"] = str(gpu_stream.build(list(matrix.TENSORFLOWS)))
         for python in dict.fromkeys(map(build.kind, arguments.versions)):

@@ -27,6 +27,7 @@ PACKAGES = {
     "tf_keras": ("tf_keras", "tf-keras"),
 }
 """The packages for training, and the names of their distributions."""
+HIP_PLUGIN = "libtarantella_hip.so"
 SMALL_SEGMENT = 1 << 30
 FEW_DESCRIPTORS = 1024
 
@@ -126,10 +127,13 @@ def _first_line(command: list[str], seconds: float = 30) -> str:
 
 def _gpus() -> Iterator[Finding]:
     count, reason = _native.device_count()
-    if count > 0:
+    if count > 0 and not Path("/proc/driver/nvidia").exists():
+        yield Finding("GPUs", OK, f"{count} of AMD")
+        yield _nccl("RCCL", "librccl.so.1", "install ROCm's package rccl")
+    elif count > 0:
         names = _first_line(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
         yield Finding("GPUs", OK, f"{count}{': ' * bool(names)}{names}")
-        yield _nccl()
+        yield _nccl("NCCL", "libnccl.so.2", "pip install nvidia-nccl-cu12")
     elif Path("/proc/driver/nvidia").exists():
         yield Finding("GPUs", PROBLEM, f"the NVIDIA driver is loaded, but no GPU can be used: {reason}",
                       "check nvidia-smi and CUDA_VISIBLE_DEVICES; --no-gpu trains without them")  # fmt: skip
@@ -137,16 +141,16 @@ def _gpus() -> Iterator[Finding]:
         yield Finding("GPUs", NOTE, f"none of NVIDIA: {reason}")
 
 
-def _nccl() -> Finding:
+def _nccl(name: str, file: str, remedy: str) -> Finding:
     named = os.environ.get("TNT_NCCL_LIBRARY")
     try:
-        library = ctypes.CDLL(named or "libnccl.so.2")
+        library = ctypes.CDLL(named or file)
         number = ctypes.c_int()
         library.ncclGetVersion(ctypes.byref(number))
     except (OSError, AttributeError) as error:
-        return Finding("NCCL", NOTE, f"not found by the loader ({error}); the one beside TensorFlow is searched for, too",
-                       "pip install nvidia-nccl-cu12, or name the library by TNT_NCCL_LIBRARY")  # fmt: skip
-    return Finding("NCCL", OK, f"{number.value // 10000}.{number.value // 100 % 100}.{number.value % 100}")
+        return Finding(name, NOTE, f"not found by the loader ({error}); the one beside TensorFlow is searched for, too",
+                       f"{remedy}, or name the library by TNT_NCCL_LIBRARY")  # fmt: skip
+    return Finding(name, OK, f"{number.value // 10000}.{number.value // 100 % 100}.{number.value % 100}")
 
 
 def _other_devices(root: Path = Path("/")) -> Iterator[Finding]:
@@ -170,7 +174,9 @@ def _other_devices(root: Path = Path("/")) -> Iterator[Finding]:
                 f"check {' and '.join(showing)}",
             )
         elif vendor in packages:
-            yield Finding(vendor, OK, f"{gpus}, {kind} in TensorFlow: gradients travel through host memory")
+            on_them = vendor == "AMD" and (_folder() / HIP_PLUGIN).exists()
+            how = "are reduced on them, if there is RCCL" if on_them else "travel through host memory"
+            yield Finding(vendor, OK, f"{gpus}, {kind} in TensorFlow: gradients {how}")
     if plug_ins:
         types = ", ".join(f"{count} {kind}" for kind, count in shown.items() if kind != "CPU")
         yield Finding("plug-ins", OK if types else NOTE, f"{', '.join(plug_ins)}: TensorFlow shows {types or 'no device'}")

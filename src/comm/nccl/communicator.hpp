@@ -20,11 +20,12 @@
 namespace tnt {
 
 struct NcclOptions {
-  double timeout = 600.0;      // TNT_TIMEOUT, in seconds
-  std::string library = {};    // TNT_NCCL_LIBRARY
-  bool deterministic = false;  // the same bits in every run: fixed algorithm, protocol and number of channels
-  int max_ctas = 0;            // maximum of thread blocks for a collective; 0: NCCL's choice
-  int ranks_per_id = 128;      // ranks for each unique id, if NCCL supports several ids
+  double timeout = 600.0;          // TNT_TIMEOUT, in seconds
+  std::string library = {};        // TNT_NCCL_LIBRARY
+  Vendor vendor = Vendor::nvidia;  // of the devices
+  bool deterministic = false;      // the same bits in every run: fixed algorithm, protocol and number of channels
+  int max_ctas = 0;                // maximum of thread blocks for a collective; 0: NCCL's choice
+  int ranks_per_id = 128;          // ranks for each unique id, if NCCL supports several ids
 };
 
 // Collective over host. host and device must outlive the communicator. library: replaces the library that the options name. If

@@ -22,6 +22,7 @@ constexpr int deterministic_ctas = 16;         // enough for the full rate of NV
 
 // Data that ranks compare before NCCL connects them.
 struct PeerSetup {
+  Vendor vendor = Vendor::nvidia;
   std::int32_t version = 0;
   std::int32_t deterministic = 0;
   std::int32_t max_ctas = 0;
@@ -60,10 +61,18 @@ void write_text(std::array<char, n>& to, std::string_view text) {
 }
 
 void compare_options(const PeerSetup& first, const PeerSetup& other, std::size_t rank) {
+  const std::string one = nccl_name(other.vendor, other.version);
+  const std::string another = nccl_name(first.vendor, first.version);
+  if (other.vendor != first.vendor) {
+    fail(
+        TNT_MISMATCH,
+        "rank {} has {} while rank 0 has {}, and devices of two vendors cannot reach each other: give all ranks devices of one "
+        "vendor, or set TNT_DEVICE_TRANSPORT=staged",
+        rank, one, another);
+  }
   if (other.version != first.version) {
-    fail(TNT_MISMATCH,
-         "rank {} has NCCL {} while rank 0 has NCCL {}: install the same one everywhere, or name it in TNT_NCCL_LIBRARY", rank,
-         nccl_version_text(other.version), nccl_version_text(first.version));
+    fail(TNT_MISMATCH, "rank {} has {} while rank 0 has {}: install the same one everywhere, or name it in TNT_NCCL_LIBRARY",
+         rank, one, another);
   }
   if (other.deterministic != first.deterministic || other.max_ctas != first.max_ctas) {
     fail(TNT_MISMATCH,
@@ -78,7 +87,7 @@ int sharing_version(const NcclOptions& options, const NcclLibrary* library) {
   const char* const set = environment("NCCL_MULTI_RANK_GPU_ENABLE");
   if (set == nullptr || std::string_view(set) != "1") return 0;
   try {
-    return library != nullptr ? library->version() : nccl_library(options.library)->version();
+    return library != nullptr ? library->version() : nccl_library(options.library, options.vendor)->version();
   } catch (const Error&) {  // opening it for the communicator says why
     return 0;
   }
@@ -119,8 +128,10 @@ std::optional<std::string> find_shared_gpu(Device& device, Communicator& host, c
 }
 
 void check_compatible(Communicator& host, const NcclOptions& options, const NcclLibrary& library) {
-  const PeerSetup own{
-      .version = library.version(), .deterministic = options.deterministic ? 1 : 0, .max_ctas = options.max_ctas};
+  const PeerSetup own{.vendor = library.vendor(),
+                      .version = library.version(),
+                      .deterministic = options.deterministic ? 1 : 0,
+                      .max_ctas = options.max_ctas};
   const std::vector<PeerSetup> all = gather(host, own, options.timeout);
   for (std::size_t rank = 1; rank < all.size(); ++rank) compare_options(all[0], all[rank], rank);
 }
@@ -202,7 +213,7 @@ std::shared_ptr<const NcclLibrary> open_nccl(Communicator& host, const NcclOptio
   std::shared_ptr<const NcclLibrary> library;
   std::optional<Error> failure;
   try {
-    library = nccl_library(options.library);
+    library = nccl_library(options.library, options.vendor);
   } catch (const Error& error) {
     failure = error;
   }

@@ -14,13 +14,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* file_name = "libnccl.so.2";
+constexpr const char* nccl_file = "libnccl.so.2";
+constexpr const char* rccl_file = "librccl.so.1";
 constexpr char own_address = 0;  // an address in this library
 constexpr int min_version = 21400;
-constexpr const char* advice =
-    "install NVIDIA's wheel (pip install nvidia-nccl-cu12, or nvidia-nccl-cu13), the system's package libnccl2, or name the "
-    "file "
-    "in TNT_NCCL_LIBRARY";
+
+const char* word(Vendor vendor) { return vendor == Vendor::nvidia ? "NCCL" : "RCCL"; }
+const char* file_name(Vendor vendor) { return vendor == Vendor::nvidia ? nccl_file : rccl_file; }
+const char* advice(Vendor vendor) {
+  return vendor == Vendor::nvidia ? "install NVIDIA's wheel (pip install nvidia-nccl-cu12, or nvidia-nccl-cu13), the system's "
+                                    "package libnccl2, or name the file in TNT_NCCL_LIBRARY"
+                                  : "install ROCm's package rccl, or name the file in TNT_NCCL_LIBRARY";
+}
+
+// Where it may lie, beside the folders of the system's loader.
+std::vector<std::string> other_places(Vendor vendor, const std::string& own_file) {
+  if (vendor == Vendor::nvidia) return nccl_wheels(own_file);
+  return {fmt::format("/opt/rocm/lib/{}", rccl_file)};
+}
 
 std::string loader_error() {
   const char* words = dlerror();
@@ -41,8 +52,8 @@ void* open_named(const std::string& named) {
   return handle;
 }
 
-void* open_found() {
-  if (void* handle = dlopen(file_name, how | RTLD_NOLOAD); handle != nullptr) return handle;
+void* open_found(Vendor vendor) {
+  if (void* handle = dlopen(file_name(vendor), how | RTLD_NOLOAD); handle != nullptr) return handle;
   (void)dlerror();
   std::string tried;
   const auto try_file = [&](const std::string& file) {
@@ -50,13 +61,13 @@ void* open_found() {
     if (handle == nullptr) tried += fmt::format("{}{}", tried.empty() ? "" : "; ", loader_error());
     return handle;
   };
-  for (const std::string& file : nccl_wheels(file_of(&own_address))) {
+  for (const std::string& file : other_places(vendor, file_of(&own_address))) {
     std::error_code ignored;
     if (!fs::exists(file, ignored)) continue;
     if (void* handle = try_file(file); handle != nullptr) return handle;
   }
-  if (void* handle = try_file(file_name); handle != nullptr) return handle;
-  fail(TNT_UNSUPPORTED, "no NCCL was found ({}): {}", tried, advice);
+  if (void* handle = try_file(file_name(vendor)); handle != nullptr) return handle;
+  fail(TNT_UNSUPPORTED, "no {} was found ({}): {}", word(vendor), tried, advice(vendor));
 }
 
 }  // namespace
@@ -66,13 +77,13 @@ std::vector<std::string> nccl_wheels(const std::string& own_file) {
   std::vector<std::string> files;
   fs::path folder = fs::path(own_file).parent_path();
   for (int up = 0; up < 3 && folder.has_relative_path(); ++up, folder = folder.parent_path()) {
-    for (const char* place : {"nvidia/nccl/lib", "nvidia/cu13/lib"}) files.push_back(folder / place / file_name);
+    for (const char* place : {"nvidia/nccl/lib", "nvidia/cu13/lib"}) files.push_back(folder / place / nccl_file);
   }
   return files;
 }
 
-NcclLibrary::NcclLibrary(const std::string& named) {
-  resolve(named.empty() ? open_found() : open_named(named));
+NcclLibrary::NcclLibrary(const std::string& named, Vendor vendor) : vendor_(vendor) {
+  resolve(named.empty() ? open_found(vendor) : open_named(named));
   log(LogLevel::info, "{} ({})", name(), file_);
 }
 
@@ -119,8 +130,8 @@ void NcclLibrary::resolve(void* handle) {
     need(functions_.CommDeregister, "ncclCommDeregister");
   }
   if (!missing.empty() || version_ < min_version) {
-    fail(TNT_UNSUPPORTED, "{} is NCCL {}{}{}, but {} or newer is needed: {}", file_.empty() ? file_name : file_,
-         nccl_version_text(version_), missing.empty() ? "" : " without ", missing, nccl_version_text(min_version), advice);
+    fail(TNT_UNSUPPORTED, "{} is {}{}{}, but {} or newer is needed: {}", file_.empty() ? file_name(vendor_) : file_, name(),
+         missing.empty() ? "" : " without ", missing, nccl_version_text(min_version), advice(vendor_));
   }
   if (version_ >= 22300) find(functions_.CommInitRankScalable, "ncclCommInitRankScalable");
   if (version_ >= 22700) {
@@ -130,7 +141,7 @@ void NcclLibrary::resolve(void* handle) {
   if (version_ >= 22800) find(functions_.AlltoAll, "ncclAlltoAll");
 }
 
-std::string NcclLibrary::name() const { return fmt::format("NCCL {}", nccl_version_text(version_)); }
+std::string NcclLibrary::name() const { return nccl_name(vendor_, version_); }
 
 std::string NcclLibrary::error_text(nccl::ncclResult_t result, nccl::ncclComm_t comm) const {
   std::string_view last = functions_.GetLastError(comm) == nullptr ? "" : functions_.GetLastError(comm);
@@ -138,17 +149,19 @@ std::string NcclLibrary::error_text(nccl::ncclResult_t result, nccl::ncclComm_t 
   return fmt::format("{}{}{}", functions_.GetErrorString(result), last.empty() ? "" : ": ", last);
 }
 
-std::shared_ptr<const NcclLibrary> nccl_library(const std::string& named) {
+std::shared_ptr<const NcclLibrary> nccl_library(const std::string& named, Vendor vendor) {
   static std::mutex mutex;
   static std::shared_ptr<const NcclLibrary> instance;
   const std::scoped_lock lock(mutex);
-  if (!instance) instance = std::make_shared<const NcclLibrary>(named);
+  if (!instance) instance = std::make_shared<const NcclLibrary>(named, vendor);
   return instance;
 }
 
 std::string nccl_version_text(int version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
+
+std::string nccl_name(Vendor vendor, int version) { return fmt::format("{} {}", word(vendor), nccl_version_text(version)); }
 
 nccl::ncclResult_t check_nccl(nccl::ncclResult_t result, const char* function, const NcclLibrary& library, const char* file,
                               int line) {

@@ -1,4 +1,5 @@
-// NCCL, opened at run time. A process has one NCCL library: the one it has already loaded, if any.
+// NCCL, opened at run time, or RCCL, which has the same functions for AMD's devices and reports the version of the NCCL that it
+// follows. A process has one such library: the one it has already loaded, if any.
 #pragma once
 
 #include <memory>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "comm/nccl/abi.hpp"
+#include "device/device.hpp"
 
 namespace tnt {
 
@@ -47,17 +49,18 @@ struct NcclFunctions {
 
 class NcclLibrary {
  public:
-  // Opens the first library of this list:
+  // Opens the first library of this list for the devices of a vendor:
   //   named (TNT_NCCL_LIBRARY; if set, no other is tried);
   //   a library that the process has loaded;
-  //   the wheels nvidia-nccl-cu12 and nvidia-nccl-cu13 in our site-packages (TensorFlow installs the first);
-  //   the system's library.
+  //   NCCL: the wheels nvidia-nccl-cu12 and nvidia-nccl-cu13 in our site-packages (TensorFlow installs the first);
+  //   the system's library; RCCL: that of /opt/rocm.
   // It stays loaded. Throws TNT_UNSUPPORTED that lists the attempts and what to install.
-  explicit NcclLibrary(const std::string& named);
+  explicit NcclLibrary(const std::string& named, Vendor vendor = Vendor::nvidia);
 
   [[nodiscard]] const NcclFunctions* operator->() const noexcept { return &functions_; }
   [[nodiscard]] int version() const noexcept { return version_; }  // 22809
-  [[nodiscard]] std::string name() const;                          // "NCCL 2.28.9"
+  [[nodiscard]] Vendor vendor() const noexcept { return vendor_; }
+  [[nodiscard]] std::string name() const;  // "NCCL 2.28.9"
   [[nodiscard]] const std::string& file() const noexcept { return file_; }
   // From 2.23 on a non-blocking communicator starts a thread for each collective (groupLaunchNonBlocking in NCCL's group.cc).
   [[nodiscard]] bool launches_in_threads() const noexcept { return version_ >= 22300; }
@@ -69,14 +72,16 @@ class NcclLibrary {
   void resolve(void* handle);
 
   NcclFunctions functions_;
+  Vendor vendor_;
   int version_ = 0;
   std::string file_;
 };
 
 // The library of the process. The first call decides which.
-[[nodiscard]] std::shared_ptr<const NcclLibrary> nccl_library(const std::string& named);
+[[nodiscard]] std::shared_ptr<const NcclLibrary> nccl_library(const std::string& named, Vendor vendor);
 
-[[nodiscard]] std::string nccl_version_text(int version);  // "2.28.9" for 22809
+[[nodiscard]] std::string nccl_version_text(int version);         // "2.28.9" for 22809
+[[nodiscard]] std::string nccl_name(Vendor vendor, int version);  // "RCCL 2.28.9"
 
 // Paths of NCCL in the wheels, relative to a file of ours in site-packages/tarantella.
 [[nodiscard]] std::vector<std::string> nccl_wheels(const std::string& own_file);

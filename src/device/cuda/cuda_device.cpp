@@ -48,7 +48,7 @@ cudaGraph_t captured_graph(cudaStream_t stream) {
 // "Not ready" is an answer, but CUDA also stores it as the thread's last error, where the next launch would find it.
 bool not_ready(cudaError_t answer) {
   if (answer != cudaErrorNotReady) return false;
-  cudaGetLastError();
+  (void)cudaGetLastError();
   return true;
 }
 
@@ -76,7 +76,7 @@ void CudaDevice::with_current_device(const std::function<void()>& body) {
 }
 
 CudaDevice::~CudaDevice() {
-  release_in_context([&] { cudaMemPoolDestroy(pool_); });
+  release_in_context([&] { (void)cudaMemPoolDestroy(pool_); });
 }
 
 // A call without a context would create one on device 0. The context is retained, so pushing it cannot fail unless the process
@@ -97,7 +97,7 @@ void CudaDevice::fail_out_of_memory(std::size_t bytes) {
   TNT_CUDA(cudaMemGetInfo(&free, &total));
   const auto mebibytes = [](std::size_t of) { return static_cast<double>(of) / (1 << 20); };
   fail(TNT_SYSTEM,
-       "CUDA device {} has {:.0f} of {:.0f} MiB free, and {:.0f} are needed at once (cudaMallocFromPoolAsync): let the program "
+       "GPU {} has {:.0f} of {:.0f} MiB free, and {:.0f} are needed at once (cudaMallocFromPoolAsync): let the program "
        "leave some (TensorFlow: TF_FORCE_GPU_ALLOW_GROWTH=true, or a smaller batch), or make smaller buckets "
        "(TNT_FUSION_THRESHOLD)",
        index_, mebibytes(free), mebibytes(total), mebibytes(bytes));
@@ -113,7 +113,7 @@ void* CudaDevice::allocate(std::size_t bytes, StreamHandle stream) {
 }
 
 void CudaDevice::release(void* memory, StreamHandle stream) noexcept {
-  release_in_context([&] { cudaFreeAsync(memory, cuda(stream)); });
+  release_in_context([&] { (void)cudaFreeAsync(memory, cuda(stream)); });
 }
 
 void* CudaDevice::allocate_pinned(std::size_t bytes) {
@@ -127,7 +127,7 @@ void* CudaDevice::allocate_pinned(std::size_t bytes) {
 void CudaDevice::release_pinned(void* memory) noexcept {
   release_in_context([&] {
     const RelaxedCaptureGuard relaxed;
-    cudaFreeHost(memory);
+    (void)cudaFreeHost(memory);
   });
 }
 
@@ -153,7 +153,7 @@ StreamHandle CudaDevice::make_stream(Priority priority) {
 }
 
 void CudaDevice::destroy_stream(StreamHandle stream) noexcept {
-  release_in_context([&] { cudaStreamDestroy(cuda(stream)); });
+  release_in_context([&] { (void)cudaStreamDestroy(cuda(stream)); });
 }
 
 bool CudaDevice::idle(StreamHandle stream) {
@@ -195,7 +195,7 @@ EventHandle CudaDevice::make_timed_event() {
 }
 
 void CudaDevice::destroy_event(EventHandle event) noexcept {
-  release_in_context([&] { cudaEventDestroy(cuda_event(event)); });
+  release_in_context([&] { (void)cudaEventDestroy(cuda_event(event)); });
 }
 
 void CudaDevice::record(EventHandle event, StreamHandle stream) {
@@ -281,33 +281,6 @@ void CudaDevice::reduce(void* out, const void* const* sources, int n, std::size_
                         StreamHandle stream) {
   const ContextGuard current(context_);
   gpu::reduce(out, sources, n, count, dtype, stream);
-}
-
-namespace {
-
-std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
-
-std::string why(cudaError_t error) {
-  int driver = 0;
-  cudaDriverGetVersion(&driver);  // 0 without a driver
-  const bool old = error == cudaErrorInsufficientDriver;
-  if (old && driver == 0) return "this machine has no NVIDIA driver (libcuda.so.1)";
-  if (old) {
-    return fmt::format("the NVIDIA driver is too old: it knows CUDA {}, Tarantella was built with {}: install a newer driver",
-                       version_text(driver), version_text(CUDART_VERSION));
-  }
-  if (error == cudaErrorNoDevice) return "the NVIDIA driver shows no GPU to this process (CUDA_VISIBLE_DEVICES?)";
-  return fmt::format("the NVIDIA driver does not work: {}", cudaGetErrorString(error));
-}
-
-}  // namespace
-
-int count_cuda_devices(std::string& why_none) {
-  int count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error == cudaSuccess && count > 0) return count;
-  why_none = why(error == cudaSuccess ? cudaErrorNoDevice : error);
-  return 0;
 }
 
 namespace {

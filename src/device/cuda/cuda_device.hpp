@@ -2,7 +2,8 @@
 // events and pointers belong to the driver, and the primary context is shared, so those of other runtimes in the process work
 // here.
 //
-// This folder and kernels/cuda make libtarantella_cuda.so, and no other code of the library includes CUDA's headers.
+// This folder and kernels/cuda make libtarantella_cuda.so, and no other code of the library includes CUDA's headers. With HIP
+// under CUDA's names (src/device/hip) they make libtarantella_hip.so; vendor.cpp and driver.cpp are the files that it replaces.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,6 +21,7 @@ class CudaDevice final : public Device {
   ~CudaDevice() override;
 
   [[nodiscard]] int index() const noexcept override { return index_; }
+  [[nodiscard]] Vendor vendor() const noexcept override;
   [[nodiscard]] std::string bus_id() const override;
   void with_current_device(const std::function<void()>& body) override;
 

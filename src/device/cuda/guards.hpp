@@ -16,7 +16,7 @@ class PrimaryContext : NonCopyable {
     check_driver(driver().DeviceGet(&device_, index), "cuDeviceGet");
     check_driver(driver().DevicePrimaryCtxRetain(&context_, device_), "cuDevicePrimaryCtxRetain");
   }
-  ~PrimaryContext() { driver().DevicePrimaryCtxRelease(device_); }
+  ~PrimaryContext() { (void)driver().DevicePrimaryCtxRelease(device_); }
   [[nodiscard]] CUcontext get() const noexcept { return context_; }
 
  private:
@@ -38,7 +38,7 @@ class ContextGuard : NonCopyable {
   explicit ContextGuard(const PrimaryContext& context) : ContextGuard(context.get()) {}
   ~ContextGuard() {
     CUcontext popped = nullptr;
-    if (pushed_) driver().CtxPopCurrent(&popped);  // it was pushed, so this cannot fail
+    if (pushed_) (void)driver().CtxPopCurrent(&popped);  // it was pushed, so this cannot fail
   }
 
  private:
@@ -50,7 +50,7 @@ class ContextGuard : NonCopyable {
 class RelaxedCaptureGuard : NonCopyable {
  public:
   RelaxedCaptureGuard() { TNT_CUDA(cudaThreadExchangeStreamCaptureMode(&mode_)); }
-  ~RelaxedCaptureGuard() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCaptureGuard() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
 
  private:
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;

@@ -1,5 +1,5 @@
 // The entry of libtarantella_cuda.so.
-#include "device/cuda_plugin.hpp"
+#include "device/device_plugin.hpp"
 
 #include "base/plugin.hpp"
 #include "device/cuda/cuda_device.hpp"
@@ -17,9 +17,9 @@ int device_of(StreamHandle stream, tnt_status_t* status, std::string* message) {
   return without_throwing(-1, status, message, [&] { return device_of_stream(static_cast<cudaStream_t>(stream)); });
 }
 
-constexpr CudaPlugin plugin{TNT_VERSION_TEXT, count, open, device_of};
+constexpr DevicePlugin plugin{TNT_VERSION_TEXT, count, open, device_of};
 
 }  // namespace
 }  // namespace tnt
 
-extern "C" TNT_EXPORT const tnt::CudaPlugin* tnt_cuda_plugin() { return &tnt::plugin; }
+extern "C" TNT_EXPORT const tnt::DevicePlugin* tnt_device_plugin() { return &tnt::plugin; }

@@ -137,9 +137,19 @@ ROCM, INTEL = "tensorflow-rocm", "intel-extension-for-tensorflow"
 )
 def test_devices_of_other_vendors(monkeypatch: pytest.MonkeyPatch, tmp_path, gpus, packages, shown, said):
     monkeypatch.setattr(checks, "_version_of", lambda name: "2.19" if name in packages else None)
+    monkeypatch.setattr(checks, "_folder", lambda: tmp_path)
     monkeypatch.setattr(checks, "_devices_of_tensorflow", lambda: shown)  # None: must not be asked
     found = list(checks._other_devices(machine(tmp_path, **gpus)))
     assert [f"{one.subject} {one.state}: {one.text}" for one in found] == said
+
+
+def test_amds_gpus_reduce_themselves_where_their_plug_in_is(monkeypatch: pytest.MonkeyPatch, tmp_path):
+    (tmp_path / "libtarantella_hip.so").touch()
+    monkeypatch.setattr(checks, "_version_of", lambda name: "2.19" if name == ROCM else None)
+    monkeypatch.setattr(checks, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(checks, "_devices_of_tensorflow", lambda: {"CPU": 1, "GPU": 2})
+    (found,) = checks._other_devices(machine(tmp_path, amd=2))
+    assert found.text == "2 GPUs, GPU in TensorFlow: gradients are reduced on them, if there is RCCL"
 
 
 @pytest.mark.parametrize(("shown", "state", "said"), [({"CPU": 1, "NPU": 2}, OK, "2 NPU"), ({"CPU": 1}, NOTE, "no device")])

@@ -59,6 +59,8 @@ def _of_another_rank(with_gpu: int) -> str:
 
 def _obstacle(gpu: int) -> str:
     """The reason why this rank cannot reduce on this GPU; empty if it can."""
+    if other := gpu_stream.other_vendor():
+        return other
     devices, why = _native.device_count()
     if gpu >= devices:
         return why or f"TensorFlow uses CUDA device {gpu}, and this process can use {devices} of them"

@@ -1,9 +1,9 @@
-"""A small library that tells our ops on which CUDA stream TensorFlow runs them.
+"""A small library that tells our ops on which stream TensorFlow runs them: CUDA's, or HIP's in TensorFlow for ROCm.
 
 The ops are built once for all versions, against TensorFlow's C API, which does not tell the stream. The C++ API does, but its
 layout belongs to one version. A wheel has this one function for each TensorFlow that it promises. For another TensorFlow it is
 compiled against the headers of the one in use, with the compiler of this machine, and stored in the cache folder. It links no
-CUDA runtime.
+vendor's runtime. TensorFlow for ROCm has the same headers for streams, and its handle is the hipStream_t: read, not run.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tarantella import runtime
+from tarantella import _native, runtime
 from tarantella.environment import cache_folder, cxx
 from tarantella.errors import UnsupportedError
 from tarantella.keras.reduction import prebuilt
@@ -29,6 +29,9 @@ PREBUILT = Path(__file__).parents[2] / "gpu_stream"
 SOURCE = Path(__file__).parents[2] / "gpu_stream.cpp"
 COMPILERS = ("g++", "c++", "clang++")
 SECONDS = 300  # it takes 5 to 30
+NVIDIA = Path("/proc/driver/nvidia/gpus")
+AMD = Path("/dev/kfd")
+HIP_PLUGIN = Path(_native.__file__).parent / "libtarantella_hip.so"
 
 
 def load() -> ctypes.CDLL:
@@ -50,6 +53,22 @@ def load() -> ctypes.CDLL:
     except (OSError, AttributeError) as error:
         raise _unsupported(f"{file} does not fit it ({error}): delete that file") from error
     return loaded
+
+
+def other_vendor() -> str:
+    """Why TensorFlow's GPUs may not be those of the library, to which its streams would mean nothing; empty if they are.
+
+    The library takes NVIDIA's devices if it can use any, else AMD's.
+    """
+    rocm = tf.sysconfig.get_build_info().get("is_rocm_build", False)
+    other, driver, hiding = ("NVIDIA", NVIDIA, "CUDA_VISIBLE_DEVICES") if rocm else ("AMD", AMD, "HIP_VISIBLE_DEVICES")
+    takes_other = driver.exists() and (rocm or HIP_PLUGIN.exists())
+    if not takes_other or os.environ.get(hiding) == "-1":
+        return ""
+    uses = "AMD" if rocm else "NVIDIA"
+    return (
+        f"TensorFlow uses GPUs of {uses}, and Tarantella might take this node's of {other}: set {hiding}=-1, which hides those"
+    )
 
 
 def _wheel_library() -> ctypes.CDLL | None:

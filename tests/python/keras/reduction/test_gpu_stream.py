@@ -189,3 +189,44 @@ def test_other_headers_are_another_file(tmp_path: Path) -> None:
     with (tmp_path / prebuilt.HEADERS[-1]).open("a") as file:
         file.write("// changed")
     assert prebuilt.name(tmp_path, gpu_stream.SOURCE) != name
+
+
+@pytest.mark.parametrize(
+    ("rocm", "drivers", "hidden", "expected"),
+    [
+        (False, set(), {}, ""),
+        (True, {"AMD", "HIP_PLUGIN"}, {}, ""),
+        (False, {"NVIDIA", "AMD"}, {}, ""),  # a library without AMD's part cannot take AMD's
+        (
+            True,
+            {"NVIDIA", "AMD"},
+            {},
+            "TensorFlow uses GPUs of AMD, and Tarantella might take this node's of NVIDIA: set CUDA_",
+        ),
+        (True, {"NVIDIA", "AMD"}, {"CUDA_VISIBLE_DEVICES": "-1"}, ""),
+        (
+            False,
+            {"AMD", "HIP_PLUGIN"},
+            {},
+            "TensorFlow uses GPUs of NVIDIA, and Tarantella might take this node's of AMD: set HIP_",
+        ),
+        (False, {"AMD", "HIP_PLUGIN"}, {"HIP_VISIBLE_DEVICES": "-1"}, ""),
+    ],
+)
+def test_a_stream_is_not_given_to_devices_of_another_vendor(
+    rocm: bool,
+    drivers: set[str],
+    hidden: dict[str, str],
+    expected: str,
+    tmp_path: Path,
+    environment: pytest.MonkeyPatch,
+) -> None:
+    environment.setattr(tf.sysconfig, "get_build_info", lambda: {"is_rocm_build": rocm})
+    for variable in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        environment.delenv(variable, raising=False)
+    for variable, value in hidden.items():
+        environment.setenv(variable, value)
+    for driver in ("NVIDIA", "AMD", "HIP_PLUGIN"):
+        environment.setattr(gpu_stream, driver, tmp_path if driver in drivers else tmp_path / "missing")
+    reason = gpu_stream.other_vendor()
+    assert reason.startswith(expected) and bool(reason) == bool(expected)

@@ -1,4 +1,4 @@
-// The one symbol of libtarantella_cuda.so, for the library that loads it.
+// The one symbol of libtarantella_cuda.so and libtarantella_hip.so, for the library that loads them.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace tnt {
 
-inline constexpr const char* cuda_plugin_symbol = "tnt_cuda_plugin";
+inline constexpr const char* device_plugin_symbol = "tnt_device_plugin";
 
 // Library and plug-in are built together; a plug-in of another version is rejected before any other use.
-struct CudaPlugin {
+struct DevicePlugin {
   const char* version;  // of the library
   // The number of devices that this process can use; 0 with the reason in *why_none.
   int (*count)(std::string* why_none);
