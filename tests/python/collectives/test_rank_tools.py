@@ -37,6 +37,10 @@ def test_groups(found):
         ]
 
 
+def test_a_guard_makes_what_an_object_takes_again_as_a_whole(found):
+    assert found["an_object_is_one_collective_for_a_guard"] == [[[{"rank": 1}, 2], 2]] * SIZE
+
+
 def test_groups_that_cannot_be(found):
     for none, twice, beyond, negative, text, rank, member in found["groups_that_cannot_be"]:
         assert none == ["InvalidArgumentError", "Group([]): name each rank of the group once"]

@@ -192,8 +192,12 @@ class ElasticFit(adapter.Callback):
         if self._newcomer is not None:
             self._newcomer.begin_epoch(epoch)
         self._kept.has_sums = False
-        states = callback_states.collect(self._of_master()) if runtime.is_master_rank() else None
-        self._states = collectives.broadcast_object(states)
+
+        def states() -> Any:  # with the master of then, if a rank is lost and this is made again
+            here = callback_states.collect(self._of_master()) if runtime.is_master_rank() else None
+            return collectives.broadcast_object(here)
+
+        self._states = collectives.as_one(states)
 
     def _of_master(self) -> list[Any]:
         return [callback for callback in self._callbacks if not placement.runs_on_all_ranks(callback)]

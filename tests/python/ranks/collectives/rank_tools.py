@@ -6,6 +6,7 @@ import gc
 import logging
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -13,6 +14,7 @@ import numpy as np
 
 import tarantella as tnt
 from checks import check, raised, run
+from tarantella import collectives
 
 RANK, SIZE = tnt.get_rank(), tnt.get_size()
 WORLD = tnt.Group()
@@ -206,6 +208,20 @@ def describe(x: Any) -> Any:
 def objects_that_cannot_be_sent() -> list[list[str]]:
     bad = [{"a": {1}}, b"bytes", lambda: None, np.array([object()]), np.zeros(1, "i4,f4")]
     return [raised(tnt.broadcast_object, x if RANK == 1 else None, 1) for x in bad] + [raised(tnt.broadcast_object, 1, SIZE)]
+
+
+@check
+def an_object_is_one_collective_for_a_guard() -> list[Any]:
+    calls: list[int] = []
+
+    def guard(collective: Callable[[], Any]) -> Any:
+        calls.append(len(calls))
+        with collectives.guarded(lambda inner: inner()):
+            return collective()
+
+    with collectives.guarded(guard):
+        objects = [tnt.broadcast_object({"rank": RANK}, 1), collectives.as_one(lambda: tnt.broadcast_object(RANK, 2))]
+    return [objects, len(calls)]
 
 
 @check
