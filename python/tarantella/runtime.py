@@ -37,9 +37,14 @@ def world() -> _native.Communicator:
         if in_job() and not _has_hooks:
             reporting.install()
             _abort_by_uncaught_exceptions()
+        if variables.ELASTIC in os.environ:
+            from tarantella import generations  # imports this module
+
+            generations.join_first()
+    if _world is None:
         _native.init()
         _world = _native.Communicator.world()
-        _tell_launcher_of_joining(_world.rank)
+        _tell_launcher_of_joining(os.environ.get(variables.ELASTIC, str(_world.rank)))
         _configure_logging(_world.rank)
         if crowding := threads.crowding(_world.local_size):
             logger.warning(crowding)
@@ -103,13 +108,13 @@ def _abort_by_uncaught_exceptions() -> None:
     sys.excepthook = hook
 
 
-def _tell_launcher_of_joining(rank: int) -> None:
+def _tell_launcher_of_joining(number: str) -> None:
     """The launcher warns if no rank joins. It is told on a socket, which also a grandchild of the launcher's reaches."""
     launcher = os.environ.get(variables.LAUNCHER)
     if launcher is None:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notice, contextlib.suppress(OSError):  # on another host
-        notice.sendto(str(rank).encode(), socket.MSG_DONTWAIT, join_address(launcher))
+        notice.sendto(number.encode(), socket.MSG_DONTWAIT, join_address(launcher))
 
 
 def get_rank() -> int:

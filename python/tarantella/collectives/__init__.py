@@ -5,7 +5,7 @@ that the predecessor had, are in `tarantella.compat`.
 """
 
 from tarantella.collectives.agreement import agree_on_failure, explained, meet, require_same
-from tarantella.collectives.blocking import all_gather, all_reduce, barrier, broadcast, guarded, preceded
+from tarantella.collectives.blocking import all_gather, all_reduce, as_one, barrier, broadcast, guarded, preceded
 from tarantella.collectives.failures import failing_together
 from tarantella.collectives.fused import all_reduce_each
 from tarantella.collectives.objects import broadcast_object
@@ -15,6 +15,7 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "all_reduce_each",
+    "as_one",
     "barrier",
     "broadcast",
     "broadcast_object",

@@ -41,12 +41,20 @@ def guarded(guard: Callable[[Callable[[], Any]], Any]) -> Iterator[None]:
         _guard = before
 
 
+def as_one(operation: Callable[[], Any]) -> Any:
+    """Calls what makes several collectives, or others than those here, as one collective that a guard may make again.
+
+    operation: returns what `broadcast_object` takes.
+    """
+    return operation() if _guard is None else _guard(operation)
+
+
 def guardable(collective: Collective) -> Collective:
     """A collective that a guard calls, where there is one (`guarded`)."""
 
     @functools.wraps(collective)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return collective(*args, **kwargs) if _guard is None else _guard(lambda: collective(*args, **kwargs))
+        return as_one(lambda: collective(*args, **kwargs))
 
     return cast("Collective", call)
 

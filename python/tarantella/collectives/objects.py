@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from tarantella import runtime
 from tarantella.collectives.agreement import agree_on_failure
 from tarantella.collectives.arrays import pack, unpack
-from tarantella.collectives.blocking import all_gather, broadcast
+from tarantella.collectives.blocking import all_gather, broadcast, guardable
 from tarantella.errors import InvalidArgumentError
 
 
+@guardable
 def broadcast_object(obj: Any, root: int = 0) -> Any:
     """Root's object, on every rank. Collective.
 
@@ -49,6 +50,7 @@ def broadcast_object(obj: Any, root: int = 0) -> Any:
     return obj if rank == root else _Decoder(data).decode(json.loads(text.tobytes()))
 
 
+@guardable
 def all_gather_object(obj: Any) -> list[Any]:
     """All ranks' objects, in their order, on every rank. Collective. obj: of what `broadcast_object` takes."""
     sent = np.frombuffer(to_bytes(obj), np.uint8)

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tarantella.keras.adapter.first_elements import OfSpec
+from tarantella.keras.adapter.iterators import iterator_of
 from tarantella.keras.data import split
 from tarantella.keras.data.last_elements import looked_at
 
@@ -41,7 +42,7 @@ class LastBatch:
         """An iterator that has this element alone."""
         tensors: Sequence[tf.Tensor] = [variable.read_value() for variable in self._kept]
         element = tf.nest.pack_sequence_as(self._spec, tensors, expand_composites=True)
-        return iter(OfSpec(tf.data.Dataset.from_tensors(element), self._spec))
+        return iterator_of(OfSpec(tf.data.Dataset.from_tensors(element), self._spec))
 
 
 def _nothing(dtype: tf.DType) -> tf.Tensor:

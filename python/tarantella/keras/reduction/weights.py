@@ -47,8 +47,9 @@ def broadcast(variables: Sequence[Any], root: int = 0) -> None:
         return
     for variable in variables:
         inner = adapter.unwrap(variable)
+        is_source = runtime.get_rank() == root  # when a rank is lost meanwhile, another one has this number
         value = collectives.broadcast(inner.numpy(), root)
-        if runtime.get_rank() != root:
+        if not is_source:
             inner.assign(value)
 
 
