@@ -51,6 +51,11 @@ class JobView:
 
     def started(self, rank: int, pid: int, memory: FlightMemory | None, host: str = "") -> None:
         self._ranks[rank] = _Rank(pid, memory, host)
+        ended = [number for number, one in self._ranks.items() if one.ended]
+        for number in ended[: -self._options.ranks]:  # newcomers have taken their places long ago
+            forgotten = self._ranks.pop(number)
+            if forgotten.memory is not None:
+                forgotten.memory.close()
 
     def ended(self, rank: int, how: str) -> None:
         self._ranks[rank] = replace(self._ranks[rank], ended=how)

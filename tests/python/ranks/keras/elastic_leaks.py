@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from tensorflow import keras
@@ -41,7 +41,7 @@ def held(pid: int | str) -> dict[str, int]:
 
 class Disturber(keras.callbacks.Callback):
     complete = 0  # steps in a row with all ranks there
-    found: list[dict[str, dict[str, int]]] = []
+    found: ClassVar[list[dict[str, dict[str, int]]]] = []
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.complete = self.complete + 1 if tnt.get_size() == RANKS else 0
