@@ -1,4 +1,4 @@
-"""Ranks that are lost and replaced leave nothing behind in those that stay, and in the launcher : `tests/soak/leaks.py` does it 50 times."""
+"""Ranks that are lost and replaced leave nothing behind in those that stay, and in the launcher."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from support.launch import RANKS, run_ranks
 from support.leaks import grown
 
-KILLS = 5
+KILLS = 4
 
 
 def test_losses_and_joins_leave_nothing_behind(tmp_path: Path):

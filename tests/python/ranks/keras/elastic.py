@@ -135,8 +135,6 @@ class Phases(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         come_to("batch_end")
-        if seen["batch_end"] == 1:
-            (FOLDER / "begun").touch()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         come_to("epoch_begin")
