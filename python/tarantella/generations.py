@@ -82,14 +82,17 @@ def join_next(meeting: Position | None = None) -> bool | None:
         return True
 
 
-def join_first() -> None:
+def _join_first() -> None:
     """Joins the first generation, if this rank has not asked for it: like all, it is formed of the ranks that run then."""
     global _has_asked
-    if _has_asked or is_newcomer() or variables.JOINED in os.environ:
+    if _has_asked or not is_elastic() or is_newcomer() or variables.JOINED in os.environ:
         return
     _has_asked = True
     if not join_next():
         raise AbortedError("the job ended before this rank could join it")
+
+
+runtime.before_joining(_join_first)
 
 
 def position_of_others(to_meet: bool) -> Position | None:

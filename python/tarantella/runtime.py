@@ -21,6 +21,7 @@ from tarantella.errors import TarantellaError
 logger = logging.getLogger("TNT_LIB")
 
 _world: _native.Communicator | None = None
+_at_entry: list[Callable[[], None]] = []
 _at_exit: list[Callable[[], None]] = []
 _handler: logging.Handler | None = None  # of the logger, unless the script has one of its own
 _has_hooks = False  # whether this process has those that a rank needs once, however often it joins
@@ -37,10 +38,8 @@ def world() -> _native.Communicator:
         if in_job() and not _has_hooks:
             reporting.install()
             _abort_by_uncaught_exceptions()
-        if variables.ELASTIC in os.environ:
-            from tarantella import generations  # imports this module
-
-            generations.join_first()
+        for action in _at_entry:
+            action()
     if _world is None:
         _native.init()
         _world = _native.Communicator.world()
@@ -55,6 +54,11 @@ def world() -> _native.Communicator:
             reporting.keep_from_programs()
             os.environ[variables.JOINED] = f"{_world.rank} {os.getpid()}"
     return _world
+
+
+def before_joining(action: Callable[[], None]) -> None:
+    """Runs the action when this process is about to join the job. It may have joined when the action returns."""
+    _at_entry.append(action)
 
 
 def before_leaving(action: Callable[[], None]) -> None:

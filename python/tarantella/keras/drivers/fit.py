@@ -213,17 +213,8 @@ def _fit_on_all_ranks(
         validate = own_methods.Validation(model, given, size, validation, sharing_validation, first_batches)
         validation_parts = validate.parts = first_batches.dataset(validation_parts, ["test_step"], distribute_validation)
     with hooks.validating(validate):
-        done = _run(
-            model,
-            arguments,
-            session,
-            callbacks=others,
-            first_batches=first_batches,
-            batches=batches,
-            training=training,
-            validation=validation_parts,
-            elastic=elastic,
-        )
+        iterated = {"batches": batches, "training": training, "validation": validation_parts, "first_batches": first_batches}
+        done = _run(model, arguments, session, callbacks=others, elastic=elastic, **iterated)
     if hooks.holds_all_weights:
         model.likeness.note()
     return done

@@ -229,10 +229,14 @@ class Generations(LocalServer):
         self._formed_at = now
         return self._in_vain > MOST_IN_VAIN
 
-    def exited(self, number: int, code: int) -> None:
-        """The script of a rank has ended without an error. Before the first generation the others would train without it."""
+    def exited(self, number: int, code: int) -> bool:
+        """The script of a rank has ended without an error. Returns whether it was the last one of this generation.
+
+        Before the first generation the others would train without it, so none is formed.
+        """
         if self._formed_at is None and number in self._numbers():
             self._refused = f"rank {number} exited with code {code} before the ranks had joined"
+        return not self.members()
 
     def end(self) -> None:
         """The job has failed: there are no more generations, and ranks that ask hear so."""
