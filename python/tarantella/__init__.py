@@ -195,10 +195,10 @@ def __getattr__(name: str) -> Any:
         value = getattr(importlib.import_module(_LAZY[name]), name)
     else:
         raise AttributeError(f"module 'tarantella' has no attribute {name!r}")
-    if _variables.NEWCOMER in _os.environ:
-        from tarantella import generations
+    if _variables.ELASTIC in _os.environ:
+        from tarantella import generations  # by it this process joins the job
 
-        value = generations.public(name, value)
+        value = generations.public(name, value) if generations.is_newcomer() else value
     globals()[name] = value
     return value
 

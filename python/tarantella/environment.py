@@ -30,6 +30,10 @@ def elastic_address(launcher: str) -> str:
     return f"\0tarantella-elastic-{launcher}"
 
 
+REFUSED = "refused"
+"""In the launcher's answer to `Message.JOIN`: why there is no next generation."""
+
+
 class Message:
     """What a rank says there, after its number. A position is an epoch, a step of it and the number of the `fit`."""
 

@@ -12,11 +12,12 @@ import socket
 from typing import Any, NamedTuple
 
 from tarantella import runtime, variables
-from tarantella.environment import Message, elastic_address
+from tarantella.environment import REFUSED, Message, elastic_address
 from tarantella.errors import AbortedError, DeadlineError, PeerLostError, TarantellaError, UnsupportedError, from_message
 
 _LOST = (PeerLostError, DeadlineError, AbortedError)
 _BYTES = 4096
+_has_asked = False  # for a place in a generation
 
 
 class Position(NamedTuple):
@@ -56,7 +57,12 @@ def join_next(meeting: Position | None = None) -> bool | None:
     Returns:
         Whether there is one. False: the launcher has ended, or ends the job. None: the others have gone on without this
         newcomer.
+
+    Raises:
+        PeerLostError: the launcher forms none, and says why.
     """
+    global _has_asked
+    _has_asked = True
     while True:
         runtime.leave()
         answer = _ask(Message.JOIN, meeting)
@@ -65,6 +71,8 @@ def join_next(meeting: Position | None = None) -> bool | None:
         found: dict[str, str] = json.loads(answer)
         if not found:
             return None
+        if REFUSED in found:
+            raise PeerLostError(found[REFUSED])
         os.environ.update(found)
         os.environ.pop(variables.JOINED, None)
         try:
@@ -74,6 +82,17 @@ def join_next(meeting: Position | None = None) -> bool | None:
                 raise
             continue
         return True
+
+
+def _join_first() -> None:
+    """Joins the first generation, if this rank has not asked for it: like all, it is formed of the ranks that run then."""
+    if _has_asked or not is_elastic() or is_newcomer() or variables.JOINED in os.environ:
+        return
+    if not join_next():
+        raise AbortedError("the job ended before this rank could join it")
+
+
+runtime.before_joining(_join_first)
 
 
 def position_of_others(to_meet: bool) -> Position | None:

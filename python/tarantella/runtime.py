@@ -21,6 +21,7 @@ from tarantella.errors import TarantellaError
 logger = logging.getLogger("TNT_LIB")
 
 _world: _native.Communicator | None = None
+_at_entry: list[Callable[[], None]] = []
 _at_exit: list[Callable[[], None]] = []
 _handler: logging.Handler | None = None  # of the logger, unless the script has one of its own
 _has_hooks = False  # whether this process has those that a rank needs once, however often it joins
@@ -37,9 +38,12 @@ def world() -> _native.Communicator:
         if in_job() and not _has_hooks:
             reporting.install()
             _abort_by_uncaught_exceptions()
+        for action in _at_entry:
+            action()
+    if _world is None:
         _native.init()
         _world = _native.Communicator.world()
-        _tell_launcher_of_joining(_world.rank)
+        _tell_launcher_of_joining(os.environ.get(variables.ELASTIC, str(_world.rank)))
         _configure_logging(_world.rank)
         if crowding := threads.crowding(_world.local_size):
             logger.warning(crowding)
@@ -50,6 +54,11 @@ def world() -> _native.Communicator:
             reporting.keep_from_programs()
             os.environ[variables.JOINED] = f"{_world.rank} {os.getpid()}"
     return _world
+
+
+def before_joining(action: Callable[[], None]) -> None:
+    """Runs the action when this process is about to join the job. It may have joined when the action returns."""
+    _at_entry.append(action)
 
 
 def before_leaving(action: Callable[[], None]) -> None:
@@ -103,13 +112,13 @@ def _abort_by_uncaught_exceptions() -> None:
     sys.excepthook = hook
 
 
-def _tell_launcher_of_joining(rank: int) -> None:
+def _tell_launcher_of_joining(number: str) -> None:
     """The launcher warns if no rank joins. It is told on a socket, which also a grandchild of the launcher's reaches."""
     launcher = os.environ.get(variables.LAUNCHER)
     if launcher is None:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notice, contextlib.suppress(OSError):  # on another host
-        notice.sendto(str(rank).encode(), socket.MSG_DONTWAIT, join_address(launcher))
+        notice.sendto(number.encode(), socket.MSG_DONTWAIT, join_address(launcher))
 
 
 def get_rank() -> int:

@@ -3,9 +3,9 @@
     python tests/soak/elastic.py --seconds 120 --seed 1 [--ranks 4] [--epochs 15]
 
 Each round is one job with `--elastic --replacements`. Ranks are killed, terminated or stopped, one or several at once, whenever
-as many run as in the beginning; rank 0 and newcomers on their way are among them. Checked are, for every round: the exit code,
-and the SHA-256 of weights, optimizer state, and the history on every rank that is left against the job that nobody has touched.
-Exit code 1 if anything is wrong.
+as many run as in the beginning; rank 0, ranks that have not joined yet, and newcomers on their way are among them. Checked are,
+for every round: the exit code, and the SHA-256 of weights, optimizer state, and the history on every rank that is left against
+the job that nobody has touched. Exit code 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -76,8 +76,6 @@ class Job:
 def disturb(job: Job, chance: random.Random, times: int) -> Counter[str]:
     """Takes ranks away, so many times or until the job ends. Returns how."""
     done: Counter[str] = Counter()
-    while job.process.poll() is None and not (job.folder / "begun").exists():  # a loss before the first step ends the job
-        time.sleep(0.1)
     while times > 0 and job.process.poll() is None:
         time.sleep(chance.uniform(0, 4))
         try:

@@ -266,7 +266,7 @@ class DistributedModel:
         if validation_spec is not None:
             self.build(validation_spec, "test_step")
         self.likeness.end_single_steps(bring_together=self.shards is None)
-        hooks.prepare()
+        collectives.as_one(hooks.prepare)
         if self.sharding is None:
             refuse_shared_out(model)
         weights.broadcast([*adapter.weights(model), *adapter.whole_optimizer_variables(model)])

@@ -20,7 +20,7 @@ from tarantella.keras.drivers import own_methods
 from tarantella.keras.drivers.distributed_model import DistributedModel, verbosity
 from tarantella.keras.drivers.first_batches import FirstBatches
 from tarantella.keras.elastic import elastic_fit
-from tarantella.keras.elastic.elastic_fit import ElasticFit
+from tarantella.keras.elastic.elastic_fit import ElasticFit, Preparation
 from tarantella.keras.reduction import statistics
 from tarantella.keras.reduction.reducer import check_all
 from tarantella.keras.reproducible import fingerprint
@@ -121,8 +121,10 @@ def fit(model: DistributedModel, arguments: FitArguments, training: Sharing, val
             model.require_compiled("fit")
         if model.is_plain:
             return _fit_on_one_rank(model.keras_model, arguments, settings)
-        _meet(arguments, settings)
-        return _fit_on_all_ranks(model, arguments.with_validation_split(), settings, training, validation)
+        preparation = Preparation(lambda: model.hooks)
+        with preparation.running():
+            _meet(arguments, settings)
+            return _fit_on_all_ranks(model, arguments.with_validation_split(), settings, training, validation, preparation)
 
 
 def _steps_done(model: DistributedModel) -> int | None:
@@ -170,6 +172,7 @@ def _fit_on_all_ranks(
     settings: Checkpoint | None,
     sharing: Sharing,
     sharing_validation: Sharing,
+    preparation: Preparation,
 ) -> Any:
     distribute, distribute_validation = sharing.distribute, sharing_validation.distribute
     hooks, others = model.open_hooks(), checkpoint.without(arguments.callbacks)
@@ -198,8 +201,8 @@ def _fit_on_all_ranks(
     history = session.finished_history()
     if history is not None:
         return history
-    is_whole = distribute and distribute_validation
-    elastic = elastic_fit.create(model.keras_model, hooks, others, session, _numbers(arguments, settings), is_whole)
+    is_whole, numbers = distribute and distribute_validation, _numbers(arguments, settings)
+    elastic = elastic_fit.create(preparation, model.keras_model, hooks, others, session, numbers, is_whole)
     if elastic is not None:
         training = elastic.training(training, batches.steps)
         validation_parts = None if validation_parts is None else elastic.validation(validation_parts)
@@ -210,17 +213,8 @@ def _fit_on_all_ranks(
         validate = own_methods.Validation(model, given, size, validation, sharing_validation, first_batches)
         validation_parts = validate.parts = first_batches.dataset(validation_parts, ["test_step"], distribute_validation)
     with hooks.validating(validate):
-        done = _run(
-            model,
-            arguments,
-            session,
-            callbacks=others,
-            first_batches=first_batches,
-            batches=batches,
-            training=training,
-            validation=validation_parts,
-            elastic=elastic,
-        )
+        iterated = {"batches": batches, "training": training, "validation": validation_parts, "first_batches": first_batches}
+        done = _run(model, arguments, session, callbacks=others, elastic=elastic, **iterated)
     if hooks.holds_all_weights:
         model.likeness.note()
     return done

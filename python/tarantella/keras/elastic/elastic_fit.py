@@ -31,9 +31,45 @@ from tarantella.keras.step.checks import StepChecks
 from tarantella.keras.step.hooks import StepHooks
 
 _calls = itertools.count(1)  # of `fit` in this process
+_operations = Operations()
+
+
+class Preparation:
+    """What `fit` does before its first batch is a stage of operations: it has given no rank anything that others need.
+
+    Args:
+        hooks: gives the model's; None while there are none.
+    """
+
+    def __init__(self, hooks: Callable[[], StepHooks | None]) -> None:
+        self._hooks = hooks
+        self.is_master = runtime.is_master_rank()
+        """Whether this rank was the master when it began."""
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """`fit` is in this context, if the job is elastic."""
+        if not generations.is_elastic():
+            yield
+            return
+        with _operations.stage(self), collectives.guarded(_operations.run):
+            yield
+
+    def renew(self) -> None:
+        """As of `State`."""
+        hooks = self._hooks()
+        if hooks is not None:
+            hooks.reducers.close()
+
+    def share(self, source: int | None, done: Sequence[int]) -> None:
+        """As of `State`."""
+
+    def settle(self) -> None:
+        """As of `State`. The master's part begins later."""
 
 
 def create(
+    preparation: Preparation,
     model: Any,
     hooks: StepHooks,
     callbacks: Sequence[Any],
@@ -44,7 +80,7 @@ def create(
     """What lets a `fit` survive the loss of ranks; None if it need not. Collective.
 
     Args:
-        model, hooks, callbacks, session, arguments: as for `ElasticFit`.
+        preparation, model, hooks, callbacks, session, arguments: as for `ElasticFit`.
         distributes: whether ranks take parts of the same batches.
 
     Raises:
@@ -65,13 +101,14 @@ def create(
     reason = next((text for text, is_so in reasons.items() if is_so), None)
     if reason is not None:
         raise UnsupportedError(f"--elastic: {reason}. Train without that, or with --max-restarts and tnt.callbacks.Checkpoint")
-    return ElasticFit(model, hooks, callbacks, session, arguments)
+    return ElasticFit(preparation, model, hooks, callbacks, session, arguments)
 
 
 class ElasticFit(adapter.Callback):
     """Goes first in the list of callbacks.
 
     Args:
+        preparation: what was before it.
         model: the Keras model.
         hooks: the model's.
         callbacks: the user's, without checkpoints.
@@ -81,6 +118,7 @@ class ElasticFit(adapter.Callback):
 
     def __init__(
         self,
+        preparation: Preparation,
         model: Any,
         hooks: StepHooks,
         callbacks: Sequence[Any],
@@ -96,9 +134,8 @@ class ElasticFit(adapter.Callback):
         self._newcomer: Newcomer | None = None
         self._trained, self._hooks = model, hooks
         self._kept = KeptState(model, hooks.reproducible)
-        self._operations = Operations(self)
         self._states: dict[str, Any] = {}  # of the master's callbacks when the epoch began
-        self._is_master = runtime.is_master_rank()
+        self._is_master = preparation.is_master  # what was made since then may have been made for another place
         self._batches: dict[str, LastBatch] = {}
         self._parts: dict[str, Part] = {"session": session}
         self._handover = Handover(model, hooks.loss_kinds, self._callbacks, self._batches, arguments, self._parts)
@@ -140,7 +177,7 @@ class ElasticFit(adapter.Callback):
             trial()
             collectives.barrier()  # a rank that is ahead of others has seen all of them finish it
 
-        self._operations.run(try_out)
+        _operations.run(try_out)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -151,8 +188,10 @@ class ElasticFit(adapter.Callback):
         self._hooks.metrics.observe_sums = self._kept.keep_sums
         functions.update({name: functools.partial(self._step, name) for name in self._batches})
         try:
-            with collectives.guarded(self._operations.run):
+            with _operations.stage(self):
+                self.settle()
                 yield
+                collectives.barrier()  # a rank that goes on has seen all of them finish what was before
         finally:
             self._door.close()
             self._hooks.metrics.observe_sums = None
@@ -209,7 +248,7 @@ class ElasticFit(adapter.Callback):
         is_at_hand = self._newcomer is not None
         if self._newcomer is not None:
             next(iterator)
-            if not self._operations.join():
+            if not _operations.join():
                 self._newcomer.begin()
                 return {}
             self._newcomer = None
@@ -229,7 +268,7 @@ class ElasticFit(adapter.Callback):
                 raise _left("ranks join")
             return again()
 
-        logs = self._operations.run(again if is_at_hand else step, again, self._kept.put_back, meeting)
+        logs = _operations.run(again if is_at_hand else step, again, self._kept.put_back, meeting)
         self._traced.add(name)
         self._kept.has_sums = True
         return logs
@@ -255,6 +294,8 @@ class ElasticFit(adapter.Callback):
             self._hand_over(source)
         self._kept.share(source, done[runtime.get_rank()] < max(done))
         self._kept.compare()
+
+    def settle(self) -> None:
         if runtime.is_master_rank() and not self._is_master:
             self._is_master = True
             self._session.take_over()

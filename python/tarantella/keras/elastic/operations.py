@@ -1,12 +1,16 @@
-"""The operations of a `fit` in which ranks communicate: each is done by all ranks, or made again by those that are left.
+"""The operations of `fit` in which ranks communicate: each is done by all ranks, or made again by those that are left.
 
 All ranks do the same operations in the same order, and count them. When a rank is lost, some of the others may have finished an
 operation that failed on the rest, but no more than one. After the ranks have joined the next generation of the job, those that
 have not finished it take its outcome from one that has. If none has, all make it again. A newcomer joins before a step that no
 rank has finished, as one that has finished no operation.
+
+The operations of all calls of `fit` are counted together, and divided into stages. Where one stage follows another, ranks have
+the same state, so a rank that is behind another one by an operation, and by a stage, needs its outcome alone.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +24,7 @@ NONE = -1
 
 
 class State(Protocol):
-    """What operations change."""
+    """What the operations of a stage change."""
 
     def renew(self) -> None:
         """Drops what belonged to the last generation. On this rank."""
@@ -33,15 +37,29 @@ class State(Protocol):
             done: how many operations each rank has finished; `NONE` of newcomers.
         """
 
+    def settle(self) -> None:
+        """Takes this rank's place in the new generation, which may be the master's. Not collective."""
+
 
 class Operations:
-    """Those of one `fit` on this rank."""
+    """Those of this rank."""
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    def __init__(self) -> None:
+        self._state: State | None = None
+        self._stages = 0  # that have begun
         self._done = 0
         self._outcome: Any = None  # of the last one, as `collectives.broadcast_object` takes it
         self._is_inside = False  # of an operation, or of the recovery from a loss
+
+    @contextmanager
+    def stage(self, state: State) -> Iterator[None]:
+        """In this context operations change this state."""
+        before, self._state = self._state, state
+        self._stages += 1
+        try:
+            yield
+        finally:
+            self._state = before
 
     def run(
         self,
@@ -113,6 +131,7 @@ class Operations:
 
     def _agree_in_new_generation(self) -> bool | None:
         """Whether another rank was ahead, whose outcome is ours; None: one more was lost meanwhile."""
+        assert self._state is not None
         self._state.renew()
         try:
             return self._agree()
@@ -122,12 +141,15 @@ class Operations:
             return None
 
     def _agree(self) -> bool:
-        done = collectives.all_gather(np.array(self._done))
+        assert self._state is not None
+        done, stages = collectives.all_gather(np.array([self._done, self._stages])).T
         if done.max() == NONE:
             raise UnsupportedError("all ranks were lost that had the state of the training")
         is_ahead = done == done.max()
         source = None if is_ahead.all() else int(np.argmax(is_ahead))
-        self._state.share(source, done.tolist())
+        if len(set(stages[done != NONE])) == 1:
+            self._state.share(source, done.tolist())
+        self._state.settle()
         runtime.logger.warning("the training goes on; ranks by now: %d", runtime.get_size())
         if source is None:
             return False

@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tarantella import environment, runtime, settings
+from tarantella import environment, generations, runtime, settings
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.step import normalization
@@ -48,7 +48,7 @@ def _prepare_tensorflow() -> None:
 
 def check_model(model: Any, shards: int, size: int) -> None:
     """Refuses a compiled model that cannot be trained reproducibly on so many ranks."""
-    if shards % size:
+    if shards % size and not generations.is_elastic():  # where those that can share them do, when others are lost
         raise InvalidArgumentError(
             f"reproducible={shards} on {size} ranks: the number of ranks must divide the number of shards, as do "
             f"{', '.join(str(1 << i) for i in range(shards.bit_length()))}"

@@ -1,5 +1,6 @@
 """`tarantella --elastic`: the ranks that are left ask here for the next generation of their job, and join it.
 
+They ask for the first one as well: ranks that are lost before they have joined are not waited for.
 A rank that has lost another one leaves the job and asks. When all that run have asked, they are told their new numbers and a
 new rendezvous. The launcher alone knows which ranks run, so nothing has to be agreed on. A rank that is stopped does not ask:
 it is killed, and counts as lost.
@@ -19,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tarantella.environment import Message, elastic_address
+from tarantella.environment import REFUSED, Message, elastic_address
 from tarantella.launcher.base import mark
 from tarantella.launcher.base.local_server import LocalServer, uid_of_peer
 
@@ -81,7 +82,8 @@ class Generations(LocalServer):
         self._since = 0.0
         self._has_ended = False
         self._in_vain = 0  # generations in a row of the same ranks
-        self._formed_at = float("-inf")
+        self._formed_at: float | None = None
+        self._refused = ""
         self._stopped: dict[int, float] = {}  # since when a rank that has not asked was seen stopped
         self._listener: socket.socket | None = None  # the master's
         self._opened_by: int | None = None  # the master, if it lets newcomers into the next generation
@@ -181,6 +183,11 @@ class Generations(LocalServer):
         running, members = self._running(), self.members()
         if not any(number in self._waiting for number in members):
             return
+        if self._refused:
+            for connection in self._waiting.values():
+                self._reply(connection, json.dumps({REFUSED: self._refused}))
+            self._waiting.clear()
+            return
         newcomers = sorted(self._newcomers.expected & running.keys()) if self._opened_by in members else []
         awaited = [number for number in (*members, *newcomers) if number not in self._waiting]
         if not awaited:
@@ -217,10 +224,19 @@ class Generations(LocalServer):
         """
         now = time.monotonic()
         is_same = members == list(self._numbers()) and self._opened_by is None
-        soon = now - self._formed_at < 2 * self._patience + SOON
-        self._in_vain = self._in_vain + 1 if is_same and soon else int(is_same)
+        soon = self._formed_at is not None and now - self._formed_at < 2 * self._patience + SOON
+        self._in_vain = self._in_vain + 1 if is_same and soon else int(is_same and self._formed_at is not None)
         self._formed_at = now
         return self._in_vain > MOST_IN_VAIN
+
+    def exited(self, number: int, code: int) -> bool:
+        """The script of a rank has ended without an error. Returns whether it was the last one of this generation.
+
+        Before the first generation the others would train without it, so none is formed.
+        """
+        if self._formed_at is None and number in self._numbers():
+            self._refused = f"rank {number} exited with code {code} before the ranks had joined"
+        return not self.members()
 
     def end(self) -> None:
         """The job has failed: there are no more generations, and ranks that ask hear so."""

@@ -296,7 +296,7 @@ class Job:
         if not status.success:
             if not self._ending():
                 self._on_failure(self._exits[-1])
-        elif self._generations is not None and not self._generations.members():
+        elif self._generations is not None and self._generations.exited(rank.number, status.exit_code):
             self._signal_all(signal.SIGKILL)  # newcomers, which are too late
         elif rank.number == 0 and self._running and not rank.process.host:
             with suppress(OSError):  # a child of rank 0 still listens there

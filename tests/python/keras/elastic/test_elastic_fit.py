@@ -35,6 +35,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 LOSSES = {
+    "before they have joined, before fit, and in what fit does before its first batch": "0:start:1,2:joined:1,3:operation:4",
+    "rank 0 and another one where fit compares ranks, and where it gives them weights": "0:operation:2,1:operation:9",
     "in forward, of rank 0, and again": "0:last:9,1:last:40,2:batch_end:25",
     "two at once in the first step, and one at the end": "1:batch_begin:1,3:batch_begin:1,0:train_end:1",
     "in the trial, and where epochs begin and end": "2:last:1,0:epoch_begin:2,1:epoch_end:2",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,22 @@ class FakeState:
         self.left = generations_left
         self.leaves_out = False
         self.outcome_of_others: Any = None
+        self.stages_of_others = 1
+        self._stack = ExitStack()
         monkeypatch.setattr(generations, "join_next", self._join)
-        monkeypatch.setattr(collectives, "all_gather", lambda done: np.array([int(done), *others]))
+        monkeypatch.setattr(collectives, "all_gather", lambda own: self._gathered(own, others))
         monkeypatch.setattr(collectives, "broadcast_object", lambda own, root: own if root == 0 else self.outcome_of_others)
         monkeypatch.setattr(runtime, "get_rank", lambda: 0)
         monkeypatch.setattr(runtime, "get_size", lambda: 1 + len(others))
+
+    def operations(self) -> Operations:
+        """Those of this rank, in a stage that changes this state."""
+        found = Operations()
+        self._stack.enter_context(found.stage(self))
+        return found
+
+    def _gathered(self, own: Any, others: list[int]) -> Any:
+        return np.array([own, *([done, 0 if done == NONE else self.stages_of_others] for done in others)])
 
     def _join(self, meeting: Any = None) -> bool | None:
         self.events += [] if meeting is None else [meeting]
@@ -40,6 +52,9 @@ class FakeState:
 
     def share(self, source: int | None, done: list[int]) -> None:
         self.events.append(("share", source))
+
+    def settle(self) -> None:
+        self.settled = runtime.get_size()
 
 
 def failing(times: int, result: str = "done", error: Exception = LOST) -> Any:
@@ -55,13 +70,13 @@ def failing(times: int, result: str = "done", error: Exception = LOST) -> Any:
 
 def test_nothing_happens_where_nothing_fails(monkeypatch: pytest.MonkeyPatch):
     state = FakeState(monkeypatch, [])
-    assert Operations(state).run(lambda: 5) == 5
+    assert state.operations().run(lambda: 5) == 5
     assert not state.events
 
 
 def test_what_nobody_has_finished_is_undone_and_made_again(monkeypatch: pytest.MonkeyPatch):
     state = FakeState(monkeypatch, [0, 0])
-    found = Operations(state).run(failing(1), again=lambda: "again", undo=lambda: state.events.append("undo"))
+    found = state.operations().run(failing(1), again=lambda: "again", undo=lambda: state.events.append("undo"))
     assert found == "again"
     assert state.events == ["undo", "renew", ("share", None)]
 
@@ -69,43 +84,61 @@ def test_what_nobody_has_finished_is_undone_and_made_again(monkeypatch: pytest.M
 def test_a_rank_that_is_behind_takes_the_outcome(monkeypatch: pytest.MonkeyPatch):
     state = FakeState(monkeypatch, [0, 1])
     state.outcome_of_others = {"loss": 0.5}
-    operations = Operations(state)
+    operations = state.operations()
     assert operations.run(failing(1)) == {"loss": 0.5}
     assert state.events == ["renew", ("share", 2)]
 
 
 def test_a_rank_that_is_ahead_gives_the_outcome_and_makes_the_next_one_again(monkeypatch: pytest.MonkeyPatch):
     state = FakeState(monkeypatch, [0, 1])
-    operations = Operations(state)
+    operations = state.operations()
     operations.run(lambda: "first")
     assert operations.run(failing(1, "second")) == "second"
     assert state.events == ["renew", ("share", 0)]
+
+
+def test_a_rank_in_the_stage_before_takes_the_outcome_alone(monkeypatch: pytest.MonkeyPatch):
+    """What stages change is not the same, and where one ends, all ranks have the same state."""
+    state = FakeState(monkeypatch, [1])
+    state.outcome_of_others, state.stages_of_others = "first", 2
+    assert state.operations().run(failing(1)) == "first"
+    assert (state.events, state.settled) == (["renew"], 2)
+
+
+def test_stages_are_counted_and_end(monkeypatch: pytest.MonkeyPatch):
+    state, later = FakeState(monkeypatch, [1]), FakeState(monkeypatch, [1])
+    later.stages_of_others = 2
+    operations = state.operations()
+    operations.run(lambda: "first")
+    with operations.stage(later):
+        assert operations.run(failing(1, "second")) == "second"
+    assert (state.events, later.events) == ([], ["renew", ("share", None)])
 
 
 def test_one_more_is_lost_meanwhile(monkeypatch: pytest.MonkeyPatch):
     state = FakeState(monkeypatch, [0])
     lose = failing(2)
     monkeypatch.setattr(state, "share", lambda source, done: lose())
-    assert Operations(state).run(failing(1)) == "done"
+    assert state.operations().run(failing(1)) == "done"
     assert state.events == ["renew"] * 3
 
 
 def test_without_a_next_generation_the_error_is_that_of_the_loss(monkeypatch: pytest.MonkeyPatch):
     state = FakeState(monkeypatch, [0], generations_left=0)
     with pytest.raises(PeerLostError, match="rank 1 died"):
-        Operations(state).run(failing(1))
+        state.operations().run(failing(1))
 
 
 def test_other_errors_are_no_loss(monkeypatch: pytest.MonkeyPatch):
     state = FakeState(monkeypatch, [0])
     with pytest.raises(MismatchError):
-        Operations(state).run(failing(1, error=MismatchError("another model")))
+        state.operations().run(failing(1, error=MismatchError("another model")))
     assert not state.events
 
 
 def test_what_runs_inside_of_an_operation_is_a_part_of_it(monkeypatch: pytest.MonkeyPatch):
     state = FakeState(monkeypatch, [0])
-    operations = Operations(state)
+    operations = state.operations()
     inner = failing(1)
     assert operations.run(lambda: operations.run(inner)) == "done"
     assert state.events == ["renew", ("share", None)]
@@ -114,14 +147,14 @@ def test_what_runs_inside_of_an_operation_is_a_part_of_it(monkeypatch: pytest.Mo
 def test_newcomers_may_join_where_the_operation_says(monkeypatch: pytest.MonkeyPatch):
     state = FakeState(monkeypatch, [NONE])
     meeting = generations.Position(2, 5, 1)
-    assert Operations(state).run(failing(1), again=lambda: "again", meeting=meeting) == "again"
+    assert state.operations().run(failing(1), again=lambda: "again", meeting=meeting) == "again"
     assert state.events == [meeting, "renew", ("share", 0)]
 
 
 def test_a_newcomer_takes_the_outcome_and_counts_on_from_the_others(monkeypatch: pytest.MonkeyPatch):
     state = FakeState(monkeypatch, [7, 6])
     state.outcome_of_others = {"loss": 0.5}
-    operations = Operations(state)
+    operations = state.operations()
     assert operations.join()
     assert state.events == ["renew", ("share", 1)]
     assert operations.run(failing(1, "eighth")) == "eighth"
@@ -131,11 +164,11 @@ def test_a_newcomer_takes_the_outcome_and_counts_on_from_the_others(monkeypatch:
 def test_a_newcomer_without_which_the_others_have_gone_on(monkeypatch: pytest.MonkeyPatch):
     state = FakeState(monkeypatch, [7])
     state.leaves_out = True
-    assert not Operations(state).join()
+    assert not state.operations().join()
     assert not state.events
 
 
 def test_newcomers_alone_cannot_go_on(monkeypatch: pytest.MonkeyPatch):
     state = FakeState(monkeypatch, [NONE])
     with pytest.raises(UnsupportedError, match="all ranks were lost"):
-        Operations(state).join()
+        state.operations().join()

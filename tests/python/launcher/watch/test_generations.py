@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tarantella import variables
-from tarantella.environment import Message, elastic_address
+from tarantella.environment import REFUSED, Message, elastic_address
 from tarantella.launcher.base import mark
 from tarantella.launcher.start.environment import Rendezvous
 from tarantella.launcher.watch.generations import MOST_IN_VAIN, Generations
@@ -158,7 +158,7 @@ def test_nobody_waits_for_a_newcomer_that_has_gone(job):
 
 
 def test_ranks_that_lose_one_another_again_and_again_hear_of_no_more(job):
-    for _ in range(MOST_IN_VAIN):
+    for _ in range(1 + MOST_IN_VAIN):
         ranks = [job.say(f"{number} {Message.JOIN} ") for number in job.members]
         assert [place(one)[1] for one in ranks] == ["3", "3", "3"]
     ranks = [job.say(f"{number} {Message.JOIN} ") for number in job.members]
@@ -173,6 +173,25 @@ def test_a_loss_in_between_is_no_vain_generation(job):
         asking = [job.say(f"{number} {Message.JOIN} ") for number in range(lost)]
         job.lose(lost)
         assert [place(one)[1] for one in asking] == [str(lost)] * lost
+
+
+def test_nobody_joins_without_a_rank_whose_script_has_ended_before(job):
+    first = job.say(f"2 {Message.JOIN} ")
+    job.generations.exited(0, 0)
+    job.lose(0)
+    second = job.say(f"1 {Message.JOIN} ")
+    for one in (first, second):
+        assert json.loads(answer(one)) == {REFUSED: "rank 0 exited with code 0 before the ranks had joined"}
+    assert not job.formed
+
+
+def test_one_whose_script_ends_later_is_not_needed(job):
+    ranks = [job.say(f"{number} {Message.JOIN} ") for number in job.members]
+    assert all(place(one) for one in ranks)
+    job.generations.exited(0, 0)
+    ranks = [job.say(f"{number} {Message.JOIN} ") for number in (1, 2)]
+    job.lose(0)
+    assert [place(one)[1] for one in ranks] == ["2", "2"]
 
 
 def test_one_that_refuses_is_known(job):

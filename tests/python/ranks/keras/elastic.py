@@ -166,6 +166,8 @@ def main() -> None:
     atexit.register(note_end)
     come_to_calls(Newcomer, "_ask", "ask")
     come_to_calls(Operations, "join", "join")
+    come_to_calls(Operations, "run", "operation")
+    come_to("start")
     come_to_calls(KeptState, "share", "share")
     keras.utils.set_random_seed(7)
     numbers = np.random.default_rng(0)
@@ -180,6 +182,8 @@ def main() -> None:
     given = next((options[name] for name in OPTIONS if name in options), {})
     model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy", largest], **given)
     trained.append(model.model)
+    tnt.get_rank()
+    come_to("joined")
     if "behind" in OPTIONS and NUMBER == "1":
         fall_behind(at=12)
     callbacks: list[Any] = [Phases()]
