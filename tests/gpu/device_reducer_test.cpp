@@ -29,7 +29,7 @@ class OneRank : public ::testing::Test {
   void SetUp() override {
     const char* named = std::getenv("TNT_NCCL_LIBRARY");
     try {
-      library = nccl_library(named == nullptr ? "" : named);
+      library = nccl_library(named == nullptr ? "" : named, Vendor::nvidia);
     } catch (const Error& error) {
       GTEST_SKIP() << error.what();
     }
