@@ -1,4 +1,4 @@
-// What to do about an error of the CUDA runtime; HIP has its own (src/device/hip/hip_advice.cpp).
+// Advice for errors of the CUDA runtime. src/device/hip/hip_advice.cpp has the same function for HIP.
 #pragma once
 
 #include <cuda_runtime_api.h>

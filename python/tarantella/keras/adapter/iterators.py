@@ -1,8 +1,8 @@
 """Iterators over datasets are destroyed by a thread of their own.
 
-An iterator's destructor stops the thread that tunes its pipeline. TensorFlow wakes that thread before it says what for, so the
-thread may sleep on. It looks ever more rarely, in the end once a minute. Whoever destroys the iterator waits as long, and all
-ranks wait for the one that does. What takes memory, the pipeline with its buffers, is freed at once.
+An iterator's destructor stops the thread that tunes its pipeline. TensorFlow wakes that thread before it sets the flag that
+ends it, so the thread may go back to sleep. Its periods grow to a minute. The destructor waits for the thread, and all ranks
+wait for the one that runs the destructor. The pipeline and its buffers, which take the memory, are freed before that wait.
 """
 
 import queue

@@ -108,7 +108,7 @@ class ElasticFit(adapter.Callback):
     """Goes first in the list of callbacks.
 
     Args:
-        preparation: what was before it.
+        preparation: the stage of `fit` that ends here.
         model: the Keras model.
         hooks: the model's.
         callbacks: the user's, without checkpoints.
