@@ -12,7 +12,7 @@ import socket
 from typing import Any, NamedTuple
 
 from tarantella import runtime, variables
-from tarantella.environment import REFUSED, Message, elastic_address
+from tarantella.environment import REFUSED, Message, elastic_address, is_rank
 from tarantella.errors import AbortedError, DeadlineError, PeerLostError, TarantellaError, UnsupportedError, from_message
 
 _LOST = (PeerLostError, DeadlineError, AbortedError)
@@ -86,7 +86,7 @@ def join_next(meeting: Position | None = None) -> bool | None:
 
 def _join_first() -> None:
     """Joins the first generation, if this rank has not asked for it: like all, it is formed of the ranks that run then."""
-    if _has_asked or not is_elastic() or is_newcomer() or variables.JOINED in os.environ:
+    if _has_asked or not (is_rank() and is_elastic()) or is_newcomer() or variables.JOINED in os.environ:
         return
     if not join_next():
         raise AbortedError("the job ended before this rank could join it")
