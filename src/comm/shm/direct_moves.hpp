@@ -19,8 +19,10 @@ void permit_direct_reads() noexcept;
 // agree to move the blocks, and all later ones of the communicator, through the slots.
 class DirectMoves {
  public:
-  // Smaller blocks are faster through the slots, which are in the caches. Measured on two virtual cores.
-  static constexpr std::size_t min_bytes = std::size_t{256} * 1024;
+  // Smaller blocks are faster through the slots, which are in the caches. Measured on two virtual cores. In a gather all ranks
+  // write to the slots at the same time; in a scatter or broadcast the others wait until the root has.
+  static constexpr std::size_t min_bytes = std::size_t{32} * 1024;
+  static constexpr std::size_t min_bytes_to_gather = std::size_t{128} * 1024;
 
   struct Block {  // one that this rank takes
     void* to;
@@ -30,8 +32,10 @@ class DirectMoves {
   DirectMoves(ShmBarrier& barrier, Slots& slots, const ShmWorld& world, std::size_t self) noexcept
       : barrier_(barrier), slots_(slots), world_(world), self_(self) {}
 
-  // largest: bytes of the largest block between two ranks, the same on all ranks.
-  [[nodiscard]] bool suits(std::size_t largest) const noexcept { return possible_ && largest >= min_bytes; }
+  // largest: bytes of the largest block between two ranks. Both are the same on all ranks.
+  [[nodiscard]] bool suits(std::size_t largest, std::size_t least = min_bytes) const noexcept {
+    return possible_ && largest >= least;
+  }
 
   // For each member, what this rank gives it and takes from it. may_be_read: whether what is given stays as it is while others
   // read it, though this rank writes what it takes. Returns whether the blocks were moved, the same on all ranks. Throws as

@@ -163,8 +163,7 @@ void ShmCommunicator::reduce_blocks(const Collective& call) {
 }
 
 template <typename Given, typename Taken>
-bool ShmCommunicator::move_directly(std::size_t largest, bool may_be_read, const Given& given, const Taken& taken) {
-  if (!direct_.suits(largest)) return false;
+bool ShmCommunicator::move_directly(bool may_be_read, const Given& given, const Taken& taken) {
   std::vector<const void*> all_given;
   std::vector<DirectMoves::Block> all_taken;
   for (std::size_t member = 0; member < members(); ++member) {
@@ -186,7 +185,7 @@ void ShmCommunicator::gather_blocks(const Collective& call) {
     return out == nullptr ? DirectMoves::Block{nullptr, 0}
                           : DirectMoves::Block{at(out, bytes.begin(member)), bytes.size(member)};
   };
-  if (move_directly(largest, true, given, taken)) return;
+  if (direct_.suits(largest, DirectMoves::min_bytes_to_gather) && move_directly(true, given, taken)) return;
   MoveStore store(*this, call.kind, largest);
   std::size_t begin = 0;
   do {
@@ -214,7 +213,7 @@ void ShmCommunicator::scatter(const Collective& call) {
   const auto root = static_cast<std::size_t>(call.root);
   const auto given = [&](std::size_t member) { return rank() == call.root ? at(in, member * bytes) : nullptr; };
   const auto taken = [&](std::size_t member) { return DirectMoves::Block{out, member == root ? bytes : 0}; };
-  if (move_directly(bytes, true, given, taken)) return;
+  if (direct_.suits(bytes) && move_directly(true, given, taken)) return;
   MoveStore store(*this, call.kind, bytes);
   std::size_t begin = 0;
   do {
@@ -242,7 +241,7 @@ void ShmCommunicator::broadcast(const Collective& call) {
   const auto root = static_cast<std::size_t>(call.root);
   const auto given = [&](std::size_t /*member*/) { return in; };
   const auto taken = [&](std::size_t member) { return DirectMoves::Block{out, member == root ? bytes : 0}; };
-  if (move_directly(bytes, true, given, taken)) return;
+  if (direct_.suits(bytes) && move_directly(true, given, taken)) return;
   MoveStore store(*this, call.kind, bytes);
   std::size_t begin = 0;
   do {
@@ -288,7 +287,7 @@ void ShmCommunicator::exchange_blocks(const Collective& call) {
   const std::size_t block = slot_bytes / members() / cache_line_bytes * cache_line_bytes;
   const auto given = [&](std::size_t member) { return in == nullptr ? nullptr : at(in, to.begin(member)); };
   const auto taken = [&](std::size_t member) { return DirectMoves::Block{at(out, from.begin(member)), from.size(member)}; };
-  if (move_directly(largest, in != out, given, taken)) return;
+  if (direct_.suits(largest) && move_directly(in != out, given, taken)) return;
   MoveStore store(*this, Call::all_to_all, largest);
   std::size_t begin = 0;
   do {

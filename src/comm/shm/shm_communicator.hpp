@@ -71,7 +71,7 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] std::size_t compare_counts(const Collective& call);
   // Whether the blocks were moved without the slots. given(member) and taken(member): the memory of this rank's blocks.
   template <typename Given, typename Taken>
-  [[nodiscard]] bool move_directly(std::size_t largest, bool may_be_read, const Given& given, const Taken& taken);
+  [[nodiscard]] bool move_directly(bool may_be_read, const Given& given, const Taken& taken);
 
   [[nodiscard]] std::size_t members() const noexcept { return barrier_.members().size(); }
 
