@@ -1,9 +1,10 @@
 """Ranks of an elastic job are lost at random moments, and others start in their places: the bits must be right in the end.
 
-    python tests/soak/elastic.py --seconds 120 --seed 1 [--ranks 4] [--epochs 15]
+    python tests/soak/elastic.py --seconds 120 --seed 1 [--ranks 4] [--epochs 15] [--ways killed,terminated]
 
-Each round is one job with `--elastic --replacements`. Ranks are killed, terminated or stopped, one or several at once, whenever
-as many run as in the beginning; rank 0, ranks that have not joined yet, and newcomers on their way are among them. Checked are,
+Each round is one job with `--elastic --replacements`; there is one at least. Ranks are killed, terminated or stopped, one or
+several at once, whenever as many run as in the beginning; rank 0, ranks that have not joined yet, and newcomers on their way are
+among them. Checked are,
 for every round: the exit code, and the SHA-256 of weights, optimizer state, and the history on every rank that is left against
 the job that nobody has touched. Exit code 1 if anything is wrong.
 """
@@ -73,7 +74,7 @@ class Job:
         return {int(file.stem): json.loads(file.read_text()) for file in self.folder.glob("*.json")}
 
 
-def disturb(job: Job, chance: random.Random, times: int) -> Counter[str]:
+def disturb(job: Job, chance: random.Random, times: int, ways: list[str]) -> Counter[str]:
     """Takes ranks away, so many times or until the job ends. Returns how."""
     done: Counter[str] = Counter()
     while times > 0 and job.process.poll() is None:
@@ -86,7 +87,7 @@ def disturb(job: Job, chance: random.Random, times: int) -> Counter[str]:
         if not lost or len(living) < job.ranks:
             continue
         times -= 1
-        before, way = job.complete(), chance.choice(list(WAYS))
+        before, way = job.complete(), chance.choice(ways)
         for pid in lost:
             try:
                 os.kill(pid, WAYS[way])
@@ -105,16 +106,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS))
     given = parser.parse_args()
     chance, begin, wrong, rounds = random.Random(given.seed), time.monotonic(), 0, 0
     with tempfile.TemporaryDirectory() as name:
         (folder := Path(name, "undisturbed")).mkdir()
         expected = Job(folder, given.ranks, given.epochs).outcome()[0]
-        while time.monotonic() - begin < given.seconds:
+        while rounds == 0 or time.monotonic() - begin < given.seconds:
             rounds += 1
             (folder := Path(name, str(rounds))).mkdir()
             job = Job(folder, given.ranks, given.epochs)
-            done = disturb(job, chance, chance.randint(1, 5))
+            done = disturb(job, chance, chance.randint(1, 5), given.ways)
             try:
                 found = job.outcome()
                 faults = [
