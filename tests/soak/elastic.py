@@ -3,10 +3,9 @@
     python tests/soak/elastic.py --seconds 120 --seed 1 [--ranks 4] [--epochs 15] [--ways killed,terminated]
 
 Each round is one job with `--elastic --replacements`; there is one at least. Ranks are killed, terminated or stopped, one or
-several at once, whenever as many run as in the beginning; rank 0, ranks that have not joined yet, and newcomers on their way are
-among them. Checked are,
-for every round: the exit code, and the SHA-256 of weights, optimizer state, and the history on every rank that is left against
-the job that nobody has touched. Exit code 1 if anything is wrong.
+several at once, whenever as many run as in the beginning; rank 0, ranks that have not joined yet, and newcomers on their way
+are among them. Checked are, for every round: the exit code, and the SHA-256 of weights, optimizer state, and the history on
+every rank that is left against the job that nobody has touched. Exit code 1 if anything is wrong.
 """
 
 from __future__ import annotations
