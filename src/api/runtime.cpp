@@ -124,16 +124,23 @@ tnt_comm_t Runtime::world_handle() {
 
 bool Runtime::is_world(tnt_comm_t handle) noexcept { return handle != nullptr && handle == registry().world.load(); }
 
-tnt_comm_t make_comm(std::unique_ptr<Communicator> communicator, std::shared_ptr<Network> network) {
-  auto made = std::make_unique<tnt_comm>(std::move(communicator), std::move(network));
-  Executor& executor = made->executor;
-  return make_handle(std::move(made), &executor);
+namespace {
+
+tnt_comm_t make_handle_of(std::unique_ptr<tnt_comm> comm) {
+  Executor& executor = comm->executor;
+  return make_handle(std::move(comm), &executor);
+}
+
+}  // namespace
+
+tnt_comm_t make_comm(JoinedJob joined, int rank) {
+  return make_handle_of(std::make_unique<tnt_comm>(std::move(joined.communicator), rank, std::move(joined.network)));
 }
 
 tnt_comm_t make_part(const tnt_comm& of, std::unique_ptr<Communicator> communicator) {
-  const tnt_comm_t part = make_comm(std::move(communicator));
-  HandleUse(part)->timeout = of.timeout.load();
-  return part;
+  auto part = std::make_unique<tnt_comm>(std::move(communicator), of.rank_in_job, nullptr);
+  part->timeout = of.timeout.load();
+  return make_handle_of(std::move(part));
 }
 
 }  // namespace tnt
@@ -153,7 +160,7 @@ tnt_status_t tnt_init(const tnt_init_options_t* options) {
     try {
       JoinedJob joined = join_job(settings, options != nullptr, mpi_comm_of(options));
       auto runtime = std::make_unique<Runtime>(std::move(settings), std::move(joined.recorder));
-      const tnt_comm_t world = make_comm(std::move(joined.communicator), std::move(joined.network));
+      const tnt_comm_t world = make_comm(std::move(joined), runtime->settings().rank);
       registry().runtime = std::move(runtime);
       registry().current = registry().runtime.get();
       registry().world = world;
