@@ -70,9 +70,7 @@ tnt_comm_t meet(const tnt_unique_id_t& id, int rank, int ranks, double timeout) 
       settings.transport == TransportChoice::mpi_auto) {
     settings.transport = TransportChoice::automatic;  // MPI knows no newcomers
   }
-  const tnt_comm_t made = make_comm(join_at_rendezvous(settings), rank);
-  HandleUse(made)->timeout = timeout;
-  return made;
+  return make_grown(join_at_rendezvous(settings), rank, timeout);
 }
 
 tnt_comm_t grow(tnt_comm_t comm, const tnt_unique_id_t* id, int ranks, int rank) {

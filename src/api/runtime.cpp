@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "api/boundary.hpp"
 #include "api/call_group.hpp"
@@ -26,6 +28,8 @@ struct Registry {
   std::atomic<Runtime*> current{nullptr};  // the same runtime, for collectives, which must not lock
   std::atomic<tnt_comm_t> world{nullptr};  // the handle of its communicator
   std::atomic<int> pid{0};                 // of the rank
+  std::mutex grown_mutex;
+  std::vector<tnt_comm_t> grown;  // of tnt_comm_grow; some may be destroyed
 };
 
 // Never destroyed: other threads may still be in a call when the process exits.
@@ -34,10 +38,21 @@ Registry& registry() {
   return *instance;
 }
 
+std::vector<tnt_comm_t> take_grown() {
+  const std::scoped_lock lock(registry().grown_mutex);
+  return std::exchange(registry().grown, {});
+}
+
 // A rank that exits without tnt_finalize leaves the job. Its forks, which have no part in it, must not.
 struct LeaveAtExit : NonCopyable {
   ~LeaveAtExit() {
     if (is_fork_of_rank() || registry().current == nullptr) return;
+    for (const tnt_comm_t comm : take_grown()) {
+      try {
+        destroy_handle(comm);
+      } catch (const Error&) {  // it is destroyed, or as below
+      }
+    }
     try {
       destroy_handle(registry().world.load());
     } catch (const Error&) {  // a thread is inside a collective: the other ranks notice that this process ends
@@ -137,6 +152,14 @@ tnt_comm_t make_comm(JoinedJob joined, int rank) {
   return make_handle_of(std::make_unique<tnt_comm>(std::move(joined.communicator), rank, std::move(joined.network)));
 }
 
+tnt_comm_t make_grown(JoinedJob joined, int rank, double timeout) {
+  const tnt_comm_t made = make_comm(std::move(joined), rank);
+  HandleUse(made)->timeout = timeout;
+  const std::scoped_lock lock(registry().grown_mutex);
+  registry().grown.push_back(made);
+  return made;
+}
+
 tnt_comm_t make_part(const tnt_comm& of, std::unique_ptr<Communicator> communicator) {
   auto part = std::make_unique<tnt_comm>(std::move(communicator), of.rank_in_job, nullptr);
   part->timeout = of.timeout.load();
@@ -188,6 +211,7 @@ tnt_status_t tnt_finalize(void) {
     const std::scoped_lock lock(registry().mutex);
     if (!registry().runtime) return;
     handles().destroy_all();
+    (void)take_grown();
     registry().current = nullptr;
     registry().world = nullptr;
     const std::unique_ptr<Runtime> runtime = std::move(registry().runtime);

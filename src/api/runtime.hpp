@@ -85,6 +85,8 @@ class Runtime {
 
 // A new handle of the communicator of all ranks that have joined. rank: of this process among them.
 [[nodiscard]] tnt_comm_t make_comm(JoinedJob joined, int rank);
+// The same of tnt_comm_grow. timeout: as in tnt_comm.
+[[nodiscard]] tnt_comm_t make_grown(JoinedJob joined, int rank, double timeout);
 // The same of a communicator that was made of another, and has its deadline.
 [[nodiscard]] tnt_comm_t make_part(const tnt_comm& of, std::unique_ptr<Communicator> communicator);
 // The communicator's devices, connected now if they are not yet; all ranks call then. index(): this rank's device, asked for in

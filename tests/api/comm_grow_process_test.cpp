@@ -365,6 +365,24 @@ TEST(CommGrow, ErrorsStayWhereTheyAre) {
   });
 }
 
+TEST(CommGrow, ARankThatExitsHasLeft) {
+  for (const std::string& place : {std::string(), tcp_rendezvous()}) {
+    Shared<Letters> letters;
+    run_processes(2, [&](int rank) {
+      setenv("TNT_INTERNAL_NODE", std::to_string(place.empty() ? 0 : rank).c_str(), 1);
+      be_alone();
+      check(tnt_init(nullptr));
+      tnt_comm_t larger = nullptr;
+      if (rank == 0) put_id(*letters, place);
+      check(tnt_comm_grow(nullptr, take_id(*letters), 2, rank, &larger));
+      if (rank == 1) std::exit(0);  // without tnt_finalize
+      EXPECT_EQ(tnt_barrier(larger, nullptr, nullptr), TNT_PEER_LOST);
+      EXPECT_NE(said().find("rank 1 left the job"), std::string::npos) << said();
+      check(tnt_finalize());
+    });
+  }
+}
+
 int descriptors() {
   const auto all = std::filesystem::directory_iterator("/proc/self/fd");
   return static_cast<int>(std::distance(begin(all), end(all)));

@@ -123,6 +123,24 @@ def test_under_mpirun(trainer: Path) -> None:
         assert numbers(result.stdout) == pytest.approx(serial, rel=1e-6), result.said
 
 
+@needs_mpirun
+@pytest.mark.parametrize("transport", ["shm", "mpi"])
+def test_ranks_of_mpirun_take_a_newcomer(trainer: Path, tmp_path: Path, transport: str) -> None:
+    words = ("--epochs", 3, "--grow-to", 3, "--id", tmp_path / "id")
+    log = tmp_path / "newcomer.log"
+    script = wrapped(tmp_path, f'until [ -e {tmp_path}/id ]; do sleep 0.1; done; exec {trainer} "$@"')
+    newcomer = started(script, *words, "--newcomer", 2, log=log)
+    try:
+        result = mpirun(2, trainer, *words, "--grow-at", 2, env={"TNT_TIMEOUT": "60", "TNT_TRANSPORT": transport})
+        assert result.code == 0, result.said
+        assert newcomer.wait(timeout=30 * SLACK) == 0, log.read_text()
+    finally:
+        newcomer.kill()
+    serial = numbers(run(trainer, "--epochs", 3).stdout)
+    assert numbers(result.stdout) == pytest.approx(serial, rel=1e-5), result.said
+    assert f"transport {transport}" in result.stderr and "3 ranks from now on" in result.stderr
+
+
 def wrapped(folder: Path, line: str) -> Path:
     """A program for ranks that does something before it becomes the trainer."""
     script = folder / "rank.sh"
