@@ -4,14 +4,17 @@
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
-#include <numeric>
+#include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "support/effort.hpp"
+#include "support/growing.hpp"
 #include "support/joined.hpp"
 #include "support/process_ranks.hpp"
 #include "support/tcp_ports.hpp"
@@ -19,69 +22,6 @@
 namespace {
 
 using namespace tnt::testing;
-
-std::string said() { return tnt_last_error(); }
-
-// What the program passes on by means of its own.
-struct Letters {
-  std::array<tnt_unique_id_t, 4> ids{};
-  std::atomic<int> n_ids{0};
-  std::atomic<int> step{0};
-};
-
-void put_id(Letters& letters, const std::string& rendezvous = "") {
-  check(tnt_unique_id(rendezvous.empty() ? nullptr : rendezvous.c_str(), &letters.ids.at(letters.n_ids)));
-  ++letters.n_ids;
-}
-
-const tnt_unique_id_t* take_id(const Letters& letters, int index = 0) {
-  wait_for([&] { return letters.n_ids > index; });
-  return &letters.ids.at(static_cast<std::size_t>(index));
-}
-
-// The place of this process before it joins: one of the first ranks of a job, or a job by itself.
-void be_member(int members) { setenv("TNT_SIZE", std::to_string(members).c_str(), 1); }
-void be_alone() {
-  for (const char* name : {"TNT_RANK", "TNT_SIZE", "TNT_RENDEZVOUS", "TNT_TOKEN"}) unsetenv(name);
-}
-
-std::vector<int> numbers_of(tnt_comm_t comm, int own) {
-  int size = 0;
-  check(tnt_comm_size(comm, &size));
-  std::vector<int> all(static_cast<std::size_t>(size));
-  check(tnt_all_gather(comm, &own, all.data(), 1, TNT_INT32, nullptr, nullptr));
-  return all;
-}
-
-std::vector<int> first_numbers(int count) {
-  std::vector<int> numbers(static_cast<std::size_t>(count));
-  std::iota(numbers.begin(), numbers.end(), 0);
-  return numbers;
-}
-
-int rank_of(tnt_comm_t comm) {
-  int rank = -1;
-  check(tnt_comm_rank(comm, &rank));
-  return rank;
-}
-
-std::string transport_name_of(tnt_comm_t comm) {
-  const char* name = nullptr;
-  check(tnt_comm_transport(comm, &name));
-  return name;
-}
-
-// A step of a reducer of the communicator.
-void expect_a_step(tnt_comm_t comm, int size) {
-  const tnt_tensor_t tensor{"weights", 1000, TNT_FLOAT32};
-  tnt_reducer_t reducer = nullptr;
-  check(tnt_reducer_create(comm, &tensor, 1, nullptr, &reducer));
-  std::vector<float> gradient(1000, 1);
-  check(tnt_reducer_ready(reducer, 0, gradient.data(), gradient.data(), 1, nullptr));
-  check(tnt_reducer_finish(reducer, nullptr));
-  EXPECT_EQ(gradient.back(), static_cast<float>(size));
-  check(tnt_reducer_destroy(reducer));
-}
 
 struct Growth {
   const char* name;
@@ -219,150 +159,55 @@ TEST(CommGrow, AfterALossOnANetwork) {
   }
 }
 
-// The call has changed nothing, and can be made again when the newcomer is there.
-TEST(CommGrow, ANewcomerThatDoesNotComeIsNamed) {
-  for (const std::string& place : {std::string(), tcp_rendezvous()}) {
+void kill_this_process_after(std::chrono::microseconds time) {
+  std::thread([time] {
+    std::this_thread::sleep_for(time);
+    kill(getpid(), SIGKILL);
+  }).detach();
+}
+
+// At a moment of its own. The others get an error, here or in their first call; they go on, and take another newcomer.
+TEST(CommGrow, ANewcomerDiesWhileItJoins) {
+  for (int attempt = 0; attempt < effort(12, 4); ++attempt) {
+    const bool by_tcp = attempt % 2 == 1;
+    const std::array<std::string, 2> places{by_tcp ? tcp_rendezvous() : "", by_tcp ? tcp_rendezvous() : ""};
+    std::mt19937 random(static_cast<unsigned>(attempt));
+    const std::chrono::microseconds delay(random() % 4000);
     Shared<Letters> letters;
-    run_processes(3, [&](int rank) {
+    ProcessJob job(4, [&](int process) {
       tnt_comm_t larger = nullptr;
-      if (rank == 2) {
+      if (process >= 2) {
         be_alone();
         const Joined alone;
-        wait_for([&] { return letters->step == 2; });
-        check(tnt_comm_grow(nullptr, take_id(*letters), 3, rank, &larger));
-        EXPECT_EQ(numbers_of(larger, rank), first_numbers(3));
+        const tnt_unique_id_t* const id = take_id(*letters, process - 2);
+        if (process == 2) kill_this_process_after(delay);
+        const tnt_status_t status = tnt_comm_grow(nullptr, id, 3, 2, &larger);
+        if (process == 2) pause();
+        check(status);
+        EXPECT_EQ(numbers_of(larger, process), (std::vector{0, 1, 3}));
         return;
       }
       be_member(2);
-      const Joined job;
-      if (rank == 0) put_id(*letters, place);
-      check(tnt_comm_set_timeout(job.world, 0.5));
-      EXPECT_EQ(tnt_comm_grow(job.world, rank == 0 ? take_id(*letters) : nullptr, 3, -1, &larger), TNT_TIMEOUT);
-      EXPECT_EQ(said(), "rank 2 did not join within 0.5 s");
-      EXPECT_EQ(larger, nullptr);
-      check(tnt_comm_set_timeout(job.world, 40));
-      check(tnt_barrier(job.world, nullptr, nullptr));
-      ++letters->step;
-      check(tnt_comm_grow(job.world, rank == 0 ? take_id(*letters) : nullptr, 3, -1, &larger));
-      EXPECT_EQ(numbers_of(larger, rank), first_numbers(3));
+      const Joined joined;
+      check(tnt_comm_set_timeout(joined.world, 1));
+      if (process == 0) put_id(*letters, places[0]);
+      const tnt_unique_id_t* const first = process == 0 ? take_id(*letters) : nullptr;
+      if (tnt_comm_grow(joined.world, first, 3, -1, &larger) == TNT_SUCCESS) {
+        while (tnt_barrier(larger, nullptr, nullptr) == TNT_SUCCESS) continue;
+        check(tnt_comm_destroy(larger));
+      }
+      check(tnt_comm_set_timeout(joined.world, 40));
+      check(tnt_barrier(joined.world, nullptr, nullptr));
+      if (process == 0) put_id(*letters, places[1]);
+      const tnt_unique_id_t* const second = process == 0 ? take_id(*letters, 1) : nullptr;
+      check(tnt_comm_grow(joined.world, second, 3, -1, &larger));
+      EXPECT_EQ(numbers_of(larger, process), (std::vector{0, 1, 3}));
     });
+    const auto endings = job.wait();
+    for (std::size_t process = 0; process < 4; ++process) {
+      EXPECT_EQ(endings[process].code, process == 2 ? -1 : 0) << "process " << process << ", attempt " << attempt;
+    }
   }
-}
-
-TEST(CommGrow, AMemberThatDoesNotCallIsNamed) {
-  Shared<Letters> letters;
-  run_processes(3, [&](int rank) {
-    const Joined job;
-    tnt_comm_t part = nullptr;
-    tnt_comm_t larger = nullptr;
-    check(tnt_comm_split(job.world, 0, 0, &part));
-    check(tnt_comm_set_error_mode(part, TNT_ERRORS_RETURN));
-    if (rank == 0) put_id(*letters);
-    if (rank != 1) {
-      check(tnt_comm_set_timeout(part, 0.3));
-      EXPECT_EQ(tnt_comm_grow(part, rank == 0 ? take_id(*letters) : nullptr, 5, -1, &larger), TNT_TIMEOUT);
-      EXPECT_NE(said().find("rank 1 did not arrive within 0.3 s"), std::string::npos) << said();
-      EXPECT_NE(said().find("tnt_comm_grow to 5 ranks"), std::string::npos) << said();
-    }
-    check(tnt_barrier(job.world, nullptr, nullptr));
-  });
-}
-
-TEST(CommGrow, MembersThatDifferAreNamedAndNothingHasChanged) {
-  Shared<Letters> letters;
-  run_processes(3, [&](int rank) {
-    const Joined job;
-    tnt_comm_t larger = nullptr;
-    if (rank == 0) put_id(*letters);
-    EXPECT_EQ(tnt_comm_grow(job.world, rank == 0 ? take_id(*letters) : nullptr, rank == 2 ? 5 : 4, -1, &larger), TNT_MISMATCH);
-    EXPECT_EQ(said(), "rank 0 of the communicator passed 4 ranks, rank 2 passed 5: all members must pass the same");
-    tnt_unique_id_t other;
-    check(tnt_unique_id(nullptr, &other));
-    EXPECT_EQ(tnt_comm_grow(job.world, rank == 1 ? &other : take_id(*letters), 4, -1, &larger), TNT_MISMATCH);
-    EXPECT_EQ(said(), "rank 1 of the communicator passed another id than rank 0: members pass the same, or NULL");
-    check(tnt_barrier(job.world, nullptr, nullptr));
-  });
-}
-
-TEST(CommGrow, ANewcomerForAnotherNumberOfRanksIsNamed) {
-  for (const std::string& place : {std::string(), tcp_rendezvous()}) {
-    Shared<Letters> letters;
-    run_processes(2, [&](int rank) {
-      be_alone();
-      const Joined alone;
-      tnt_comm_t larger = nullptr;
-      if (rank == 0) put_id(*letters, place);
-      const tnt_comm_t comm = rank == 0 ? alone.world : nullptr;
-      EXPECT_EQ(tnt_comm_grow(comm, take_id(*letters), rank == 0 ? 2 : 3, rank == 0 ? -1 : 1, &larger), TNT_MISMATCH);
-      EXPECT_EQ(said(), "rank 1 was started for 3 ranks, rank 0 for 2");
-      check(tnt_barrier(alone.world, nullptr, nullptr));
-    });
-  }
-}
-
-TEST(CommGrow, AnotherSecretIsSentAway) {
-  Shared<Letters> letters;
-  run_processes(2, [&](int rank) {
-    be_alone();
-    const Joined alone;
-    tnt_comm_t larger = nullptr;
-    if (rank == 0) {
-      put_id(*letters);
-      check(tnt_comm_set_timeout(alone.world, 3));
-      EXPECT_EQ(tnt_comm_grow(alone.world, take_id(*letters), 2, -1, &larger), TNT_TIMEOUT);
-      EXPECT_EQ(said(), "rank 1 did not join within 3 s; a process with another token came as rank 1");
-    } else {
-      tnt_unique_id_t guess = *take_id(*letters);
-      char& last = guess.text[std::string(guess.text).size() - 1];
-      last = last == '0' ? '1' : '0';
-      EXPECT_EQ(tnt_comm_grow(nullptr, &guess, 2, rank, &larger), TNT_MISMATCH);
-      EXPECT_NE(said().find("rank 1 has another token than rank 0"), std::string::npos) << said();
-    }
-  });
-}
-
-TEST(CommGrow, ANodeThatCannotBeReachedByTheIdIsSaid) {
-  Shared<Letters> letters;
-  run_processes(2,
-                [&](int rank) {
-                  setenv("TNT_INTERNAL_NODE", std::to_string(rank).c_str(), 1);
-                  const Joined job;
-                  tnt_comm_t larger = nullptr;
-                  if (rank == 0) put_id(*letters);
-                  EXPECT_EQ(tnt_comm_grow(job.world, take_id(*letters), 3, -1, &larger), TNT_INVALID_ARGUMENT);
-                  EXPECT_NE(said().find("make it with tnt_unique_id(\"tcp://HOST:PORT\")"), std::string::npos) << said();
-                  check(tnt_barrier(job.world, nullptr, nullptr));
-                },
-                {.environment = {{"TNT_RENDEZVOUS", tcp_rendezvous()}}});
-}
-
-// The two communicators have nothing in common, and errors name ranks of their own.
-TEST(CommGrow, ErrorsStayWhereTheyAre) {
-  Shared<Letters> letters;
-  run_processes(3, [&](int rank) {
-    if (rank == 2) {
-      be_alone();
-    } else {
-      be_member(2);
-    }
-    const Joined job;
-    std::array<tnt_comm_t, 2> larger{};
-    for (int i = 0; i < 2; ++i) {
-      if (rank == 0) put_id(*letters);
-      const tnt_unique_id_t* const id = take_id(*letters, i);
-      const bool is_newcomer = rank == 2;
-      check(tnt_comm_grow(is_newcomer ? nullptr : job.world, id, 3, is_newcomer ? 2 : -1,
-                          &larger.at(static_cast<std::size_t>(i))));
-    }
-    if (rank == 2) check(tnt_comm_abort(larger[0], "enough"));
-    EXPECT_EQ(tnt_barrier(larger[0], nullptr, nullptr), TNT_ABORTED);
-    EXPECT_EQ(said(), "rank 2: enough");
-    check(tnt_barrier(job.world, nullptr, nullptr));
-    check(tnt_barrier(larger[1], nullptr, nullptr));
-    if (rank == 0) check(tnt_comm_abort(job.world, "as well"));
-    EXPECT_EQ(tnt_barrier(job.world, nullptr, nullptr), rank == 2 ? TNT_SUCCESS : TNT_ABORTED);
-    check(tnt_barrier(larger[1], nullptr, nullptr));
-  });
 }
 
 TEST(CommGrow, ARankThatExitsHasLeft) {
