@@ -77,7 +77,8 @@ tnt_status_t tnt_comm_shrink(tnt_comm_t comm, tnt_comm_t* smaller) {
     Communicator& communicator = *on->communicator;
     if (communicator.error_scope() == ErrorScope::job) {
       fail(TNT_INVALID_ARGUMENT,
-           "an error of this communicator ends the job: call tnt_comm_set_error_mode with TNT_ERRORS_RETURN before the error");
+           "an error of this communicator ends the job: call tnt_comm_set_error_mode with TNT_ERRORS_RETURN before the error; "
+           "over a network, ranks that are left meet in a new communicator by a unique id (tnt_comm_grow with comm NULL)");
     }
     // ends what was started on it, here and on ranks that have not noticed an error
     communicator.abort(TNT_ABORTED,

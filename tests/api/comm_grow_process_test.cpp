@@ -144,6 +144,8 @@ TEST(CommGrow, AfterALossOnANetwork) {
           check(tnt_barrier(world, nullptr, nullptr));
           if (process == 0) raise(SIGKILL);
           EXPECT_EQ(tnt_barrier(world, nullptr, nullptr), TNT_PEER_LOST);
+          EXPECT_EQ(tnt_comm_shrink(world, &next), TNT_INVALID_ARGUMENT);
+          EXPECT_NE(said().find("over a network, ranks that are left meet in a new communicator"), std::string::npos) << said();
         }
         if (process == 1) put_id(*letters, place);
         check(tnt_comm_grow(nullptr, take_id(*letters), 3, ranks[process], &next));
