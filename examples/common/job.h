@@ -30,13 +30,19 @@ static void check(tnt_status_t status, const char* call) {
 }
 #define CHECK(call) check(call, #call)
 
+static void use_comm(tnt_comm_t comm) {
+  job.comm = comm;
+  CHECK(tnt_comm_rank(comm, &job.rank));
+  CHECK(tnt_comm_size(comm, &job.ranks));
+  CHECK(tnt_comm_local_rank(comm, &job.local_rank));
+}
+
 static void join_job(void) {
   const char* transport = NULL;
+  tnt_comm_t world = NULL;
   CHECK(tnt_init(NULL));
-  CHECK(tnt_comm_world(&job.comm));
-  CHECK(tnt_comm_rank(job.comm, &job.rank));
-  CHECK(tnt_comm_size(job.comm, &job.ranks));
-  CHECK(tnt_comm_local_rank(job.comm, &job.local_rank));
+  CHECK(tnt_comm_world(&world));
+  use_comm(world);
   CHECK(tnt_comm_transport(job.comm, &transport));
   if (job.rank == 0) fprintf(stderr, "%d rank%s, transport %s\n", job.ranks, job.ranks == 1 ? "" : "s", transport);
 }

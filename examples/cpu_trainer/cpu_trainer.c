@@ -4,7 +4,12 @@
  *     ./cpu_trainer                          one rank
  *     tarantella -n 4 -- ./cpu_trainer       four ranks: the same losses, to rounding
  *
+ * elastic.h shows how it goes on when ranks are lost or come.
+ *
  * Results go to stdout, messages to stderr. */
+#define _POSIX_C_SOURCE 200809L /* for umask */
+
+#include "elastic.h"
 #include "job.h"
 #include "options.h"
 #include "problem.h"
@@ -30,7 +35,6 @@ static network_t make_network(uint64_t seed, size_t max_samples) {
     net.weights[i] = allocate(tensor_count(i), sizeof(float));
     net.gradients[i] = allocate(tensor_count(i), sizeof(float));
     if (job.rank == 0) make_weights(seed, i, net.weights[i]);
-    CHECK(tnt_broadcast(job.comm, net.weights[i], net.weights[i], tensor_count(i), TNT_FLOAT32, 0, NULL, NULL));
   }
   for (i = 0; i <= LAYERS; ++i) {
     net.outputs[i] = allocate(max_samples * (size_t)widths[i], sizeof(float));
@@ -111,61 +115,119 @@ static void backward_layer(network_t* net, int layer, int samples) {
   }
 }
 
-/* One step on a batch of so many samples, of which this rank has the given ones. Returns the sum of their losses. */
-static double train_step(network_t* net, tnt_reducer_t reducer, int samples, long batch) {
+/* One step on a batch of so many samples, of which this rank has the given ones. After an error no weight has changed. */
+static tnt_status_t train_step(network_t* net, tnt_reducer_t reducer, int samples, long batch, double* loss) {
   /* the mean over the whole batch, whatever each rank's share of it is; a rank without samples adds nothing */
   const double scale = samples > 0 ? 1.0 / (double)batch : 0.0;
-  double loss;
+  tnt_status_t status;
   int layer, i;
   size_t k;
   for (layer = 0; layer < LAYERS; ++layer) forward_layer(net, layer, samples);
-  loss = loss_and_delta(net, samples);
+  *loss = loss_and_delta(net, samples);
   for (layer = LAYERS - 1; layer >= 0; --layer) {
     backward_layer(net, layer, samples);
     for (i = 2 * layer + 1; i >= 2 * layer; --i) {
-      CHECK(tnt_reducer_ready(reducer, (size_t)i, net->gradients[i], net->gradients[i], scale, NULL));
+      status = TRY(tnt_reducer_ready(reducer, (size_t)i, net->gradients[i], net->gradients[i], scale, NULL));
+      if (status != TNT_SUCCESS) return status;
     }
   }
-  CHECK(tnt_reducer_finish(reducer, NULL)); /* from here on the gradients are those of the whole batch */
+  status = TRY(tnt_reducer_finish(reducer, NULL));
+  if (status != TNT_SUCCESS) return status; /* else the gradients are those of the whole batch from here on */
   for (i = 0; i < TENSORS; ++i) {
     for (k = 0; k < tensor_count(i); ++k) net->weights[i][k] -= LEARNING_RATE * net->gradients[i][k];
   }
-  return loss;
+  return TNT_SUCCESS;
 }
 
-static void train(network_t* net, tnt_reducer_t reducer, const options_t* options) {
+/* This rank's part of an epoch so far. */
+typedef struct {
+  double loss;
+  double samples;
+} sums_t;
+
+static tnt_status_t batch_of_epoch(network_t* net, tnt_reducer_t reducer, const options_t* options, long epoch, long first,
+                                   sums_t* sums) {
+  const long batch = first + options->batch < SAMPLES ? options->batch : SAMPLES - first; /* the last may be short */
   const uint64_t seed = (uint64_t)options->seed;
   int order[SAMPLES];
-  long epoch, first;
-  for (epoch = 0; epoch < options->epochs; ++epoch) {
-    double loss = 0.0;
-    shuffle(seed, epoch, order);
-    for (first = 0; first < SAMPLES; first += options->batch) {
-      const long batch = first + options->batch < SAMPLES ? options->batch : SAMPLES - first; /* the last may be short */
-      const int mine = make_share(seed, order, first, batch, job.rank, job.ranks, net->outputs[0], net->labels);
-      loss += train_step(net, reducer, mine, batch);
+  double loss;
+  int mine;
+  tnt_status_t status;
+  shuffle(seed, epoch, order);
+  mine = make_share(seed, order, first, batch, job.rank, job.ranks, net->outputs[0], net->labels);
+  status = train_step(net, reducer, mine, batch, &loss);
+  if (status != TNT_SUCCESS) return status;
+  sums->loss += loss;
+  sums->samples += mine;
+  return TNT_SUCCESS;
+}
+
+static tnt_status_t end_of_epoch(long epoch, const sums_t* sums) {
+  double both[2]; /* samples of ranks that were lost are missing in both */
+  tnt_status_t status;
+  both[0] = sums->loss;
+  both[1] = sums->samples;
+  status = TRY(tnt_all_reduce(job.comm, both, both, 2, TNT_FLOAT64, TNT_SUM, NULL, NULL));
+  if (status == TNT_SUCCESS && job.rank == 0) report_epoch(epoch, both[0] * (SAMPLES / both[1]));
+  return status;
+}
+
+/* What the ranks of now begin with: the state of the one that has done most, and buckets. */
+static tnt_reducer_t begin(network_t* net, int64_t* done, const char* context) {
+  const tnt_reducer_options_t defaults = TNT_REDUCER_OPTIONS_INITIALIZER;
+  *done = take_state_of_the_furthest(*done, net->weights);
+  return make_reducer(defaults, context);
+}
+
+/* Ranks communicate in each batch and at the end of each epoch. `done` counts both, and no rank is more than one ahead. */
+static void train(network_t* net, const options_t* options, const char* context, const tnt_unique_id_t* id) {
+  const long batches = (SAMPLES + options->batch - 1) / options->batch;
+  const int64_t in_epoch = batches + 1;
+  sums_t sums = {0.0, 0.0};
+  int64_t done = elastic.newcomer > 0 ? -1 : 0;
+  tnt_reducer_t reducer = begin(net, &done, context);
+  while (done < options->epochs * in_epoch) {
+    const long epoch = (long)(done / in_epoch);
+    const long batch = (long)(done % in_epoch);
+    tnt_status_t status = TNT_SUCCESS;
+    if (batch == 0) sums.loss = sums.samples = 0.0;
+    if (batch == 0 && epoch + 1 == elastic.grow_at) {
+      CHECK(tnt_reducer_destroy(reducer));
+      reducer = NULL;
+      status = grow(id);
+      if (status == TNT_SUCCESS) reducer = begin(net, &done, context);
     }
-    CHECK(tnt_all_reduce(job.comm, &loss, &loss, 1, TNT_FLOAT64, TNT_SUM, NULL, NULL));
-    if (job.rank == 0) report_epoch(epoch, loss);
+    if (status == TNT_SUCCESS) {
+      status = batch < batches ? batch_of_epoch(net, reducer, options, epoch, batch * options->batch, &sums)
+                               : end_of_epoch(epoch, &sums);
+    }
+    if (status == TNT_SUCCESS) {
+      ++done;
+    } else {
+      const char* const error = tnt_last_error();
+      CHECK(tnt_reducer_destroy(reducer));
+      shrink(error);
+      reducer = begin(net, &done, context);
+    }
   }
+  CHECK(tnt_reducer_destroy(reducer));
 }
 
 int main(int argc, char** argv) {
-  const options_t options = read_options(argc, argv);
-  const tnt_reducer_options_t defaults = TNT_REDUCER_OPTIONS_INITIALIZER;
+  const options_t options = read_options(argc, argv, take_elastic_option, elastic_usage);
+  tnt_unique_id_t id = {{0}};
   char context[128];
-  tnt_reducer_t reducer;
   network_t net;
 
+  check_elastic_options();
   join_job();
+  begin_elastic(&id);
   describe_options(&options, context, sizeof context);
-  reducer = make_reducer(defaults, context);
-  net = make_network((uint64_t)options.seed, (size_t)largest_share(options.batch, job.ranks));
-  train(&net, reducer, &options);
+  net = make_network((uint64_t)options.seed, (size_t)largest_share(options.batch, 1));
+  train(&net, &options, context, &id);
   check_same_on_all_ranks(hash_of_weights(net.weights));
   if (job.rank == 0) report_weights(net.weights);
 
-  CHECK(tnt_reducer_destroy(reducer));
   free_network(&net);
   CHECK(tnt_finalize());
   return 0;

@@ -231,7 +231,7 @@ void run(const options_t& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const options_t options = read_options(argc, argv);
+  const options_t options = read_options(argc, argv, take_none, "");
   join_job();
   run(options);
   CHECK(tnt_finalize());

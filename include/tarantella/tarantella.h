@@ -259,7 +259,7 @@ typedef enum {
  * reducers that are made of this one afterwards begin with its mode; a reducer also fails when its communicator fails.
  * The mode also holds for its GPUs: NCCL's communicators are then aborted on all ranks, and the smaller communicator opens new
  * ones. TNT_INVALID_ARGUMENT: the communicator has used GPUs before. TNT_UNSUPPORTED: the ranks are not all in the shared
- * memory of one node. */
+ * memory of one node; ranks that are left of a job on a network meet by tnt_comm_grow with comm NULL. */
 TNT_EXPORT tnt_status_t tnt_comm_set_error_mode(tnt_comm_t comm, tnt_error_mode_t mode);
 
 /* Collective over the ranks of comm that are alive. *smaller: a communicator of these, in the same order, with the mode and the
@@ -269,6 +269,30 @@ TNT_EXPORT tnt_status_t tnt_comm_set_error_mode(tnt_comm_t comm, tnt_error_mode_
  * members, whenever one dies: a rank that dies after it has called may be among them, and the first collective then says so.
  * Once for each communicator; TNT_INVALID_ARGUMENT afterwards. Cost: as a barrier. */
 TNT_EXPORT tnt_status_t tnt_comm_shrink(tnt_comm_t comm, tnt_comm_t* smaller);
+
+/* Where processes meet, and the secret by which they know one another: text that the program passes on by means of its own, to
+ * nobody else. The rest is zero bytes. */
+#define TNT_UNIQUE_ID_BYTES 256
+typedef struct {
+  char text[TNT_UNIQUE_ID_BYTES];
+} tnt_unique_id_t;
+
+/* A new id. rendezvous: tcp://host:port, where rank 0 of the new communicator will listen and no other program does; NULL: all
+ * of its ranks are on this node. TNT_INVALID_ARGUMENT: rendezvous is something else. Does not need tnt_init. */
+TNT_EXPORT tnt_status_t tnt_unique_id(const char* rendezvous, tnt_unique_id_t* id);
+
+/* *larger: a communicator of the ranks of comm and of newcomers, `ranks` in all. The ranks of comm keep their numbers. All of
+ * them call, with rank -1 and the same number of ranks, at a point that they have agreed on; id: of rank 0, which passes it on
+ * to the newcomers, and NULL on the others. Newcomers are processes of other jobs, or a job each, after tnt_init: they call
+ * with comm NULL, the id, and their rank in larger. With comm NULL on all, any processes form a communicator, for example those
+ * that are left after an error has ended a job.
+ * Waits for all ranks. TNT_TIMEOUT after the deadline of comm, or for newcomers that of TNT_TIMEOUT, names those that are
+ * missing; comm is as it was then, and all may call again with the same id. TNT_MISMATCH: members passed different arguments, a
+ * newcomer came for another number of ranks, or two processes came as one rank. TNT_INVALID_ARGUMENT: ranks is not above the
+ * size of comm, or id is none. larger has the transport that tnt_init would choose, the deadline of comm, and
+ * TNT_ERRORS_END_JOB, where the job is larger: its errors do not concern comm, nor those of comm larger. Destroy comm if it is
+ * not needed any more. Cost: as tnt_init. */
+TNT_EXPORT tnt_status_t tnt_comm_grow(tnt_comm_t comm, const tnt_unique_id_t* id, int ranks, int rank, tnt_comm_t* larger);
 
 /* The deadline of the communicator's operations that begin from now on, in seconds, in place of TNT_TIMEOUT; 0: TNT_TIMEOUT
  * again. Each operation has it: collectives, messages, split and create_group, works, and the steps of reducers that are
@@ -288,7 +312,7 @@ TNT_EXPORT tnt_status_t tnt_comm_connect_device(tnt_comm_t comm, int device);
  * synchronised have a result. Not collective, does not wait, any thread. */
 TNT_EXPORT tnt_status_t tnt_comm_check(tnt_comm_t comm);
 
-/* Destroys a communicator of tnt_comm_split or tnt_comm_create_group, after the operations that were started on it have
+/* Destroys a communicator that is not the one of tnt_comm_world, after the operations that were started on it have
  * finished. TNT_INVALID_ARGUMENT: a CUDA graph with operations of it still exists. */
 TNT_EXPORT tnt_status_t tnt_comm_destroy(tnt_comm_t comm);
 

@@ -176,6 +176,13 @@ class Work {
   detail::Owned<tnt_work_t, tnt_work_destroy> handle_;
 };
 
+// Where processes meet: tnt_unique_id.
+[[nodiscard]] inline tnt_unique_id_t unique_id(const char* rendezvous = nullptr) {
+  tnt_unique_id_t id;
+  check(tnt_unique_id(rendezvous, &id));
+  return id;
+}
+
 // A group of ranks. All collectives take a stream last, and start_... returns when the operation has been started.
 class Comm {
  public:
@@ -220,6 +227,10 @@ class Comm {
     check(tnt_comm_shrink(handle_, &smaller));
     return Comm(Owner(smaller));
   }
+  // This communicator's ranks and newcomers, `ranks` in all. id: of rank 0.
+  [[nodiscard]] Comm grow(int ranks, const tnt_unique_id_t* id = nullptr) const { return met(handle_, id, ranks, -1); }
+  // For newcomers, and for any processes that have the id.
+  [[nodiscard]] static Comm join(const tnt_unique_id_t& id, int ranks, int rank) { return met(nullptr, &id, ranks, rank); }
   void connect_device(int device) const { check(tnt_comm_connect_device(handle_, device)); }
   void abort(const std::string& reason) const { check(tnt_comm_abort(handle_, reason.c_str())); }
   void check_errors() const { check(tnt_comm_check(handle_)); }  // throws the error of any rank that is known here
@@ -369,6 +380,12 @@ class Comm {
 
   explicit Comm(tnt_comm_t handle) : handle_(handle), rank_(asked(tnt_comm_rank)), size_(asked(tnt_comm_size)) {}
   explicit Comm(Owner owner) : Comm(owner.get()) { owner_ = std::move(owner); }
+
+  [[nodiscard]] static Comm met(tnt_comm_t comm, const tnt_unique_id_t* id, int ranks, int rank) {
+    tnt_comm_t larger = nullptr;
+    check(tnt_comm_grow(comm, id, ranks, rank, &larger));
+    return Comm(Owner(larger));
+  }
 
   [[nodiscard]] int asked(tnt_status_t (*question)(tnt_comm_t, int*)) const {
     int number = 0;

@@ -12,7 +12,7 @@ namespace {
 using namespace tnt;
 
 // "rank 3": in the job, as in all errors.
-std::string own_name() { return fmt::format("rank {}", Runtime::get().settings().rank); }
+std::string own_name(const tnt_comm& comm) { return fmt::format("rank {}", comm.rank_in_job); }
 
 const char* name_of(int mode) { return mode == TNT_ERRORS_RETURN ? "TNT_ERRORS_RETURN" : "TNT_ERRORS_END_JOB"; }
 
@@ -34,7 +34,7 @@ extern "C" {
 tnt_status_t tnt_comm_abort(tnt_comm_t comm, const char* reason) {
   return guarded([&] {
     const HandleUse on(comm);
-    on->communicator->abort(TNT_ABORTED, fmt::format("{}: {}", own_name(), reason == nullptr ? "aborted" : reason));
+    on->communicator->abort(TNT_ABORTED, fmt::format("{}: {}", own_name(*on), reason == nullptr ? "aborted" : reason));
   });
 }
 
@@ -77,11 +77,12 @@ tnt_status_t tnt_comm_shrink(tnt_comm_t comm, tnt_comm_t* smaller) {
     Communicator& communicator = *on->communicator;
     if (communicator.error_scope() == ErrorScope::job) {
       fail(TNT_INVALID_ARGUMENT,
-           "an error of this communicator ends the job: call tnt_comm_set_error_mode with TNT_ERRORS_RETURN before the error");
+           "an error of this communicator ends the job: call tnt_comm_set_error_mode with TNT_ERRORS_RETURN before the error; "
+           "over a network, ranks that are left meet in a new communicator by a unique id (tnt_comm_grow with comm NULL)");
     }
     // ends what was started on it, here and on ranks that have not noticed an error
     communicator.abort(TNT_ABORTED,
-                       fmt::format("{} called tnt_comm_shrink: all ranks of the communicator call it", own_name()));
+                       fmt::format("{} called tnt_comm_shrink: all ranks of the communicator call it", own_name(*on)));
     std::unique_ptr<Communicator> made;
     on->executor.run([&] { made = communicator.shrink(Runtime::get().context(*on)); });
     *smaller = make_part(*on, std::move(made));

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "api/boundary.hpp"
 #include "api/call_group.hpp"
@@ -26,6 +28,8 @@ struct Registry {
   std::atomic<Runtime*> current{nullptr};  // the same runtime, for collectives, which must not lock
   std::atomic<tnt_comm_t> world{nullptr};  // the handle of its communicator
   std::atomic<int> pid{0};                 // of the rank
+  std::mutex grown_mutex;
+  std::vector<tnt_comm_t> grown;  // of tnt_comm_grow; some may be destroyed
 };
 
 // Never destroyed: other threads may still be in a call when the process exits.
@@ -34,10 +38,21 @@ Registry& registry() {
   return *instance;
 }
 
+std::vector<tnt_comm_t> take_grown() {
+  const std::scoped_lock lock(registry().grown_mutex);
+  return std::exchange(registry().grown, {});
+}
+
 // A rank that exits without tnt_finalize leaves the job. Its forks, which have no part in it, must not.
 struct LeaveAtExit : NonCopyable {
   ~LeaveAtExit() {
     if (is_fork_of_rank() || registry().current == nullptr) return;
+    for (const tnt_comm_t comm : take_grown()) {
+      try {
+        destroy_handle(comm);
+      } catch (const Error&) {  // it is destroyed, or as below
+      }
+    }
     try {
       destroy_handle(registry().world.load());
     } catch (const Error&) {  // a thread is inside a collective: the other ranks notice that this process ends
@@ -124,16 +139,31 @@ tnt_comm_t Runtime::world_handle() {
 
 bool Runtime::is_world(tnt_comm_t handle) noexcept { return handle != nullptr && handle == registry().world.load(); }
 
-tnt_comm_t make_comm(std::unique_ptr<Communicator> communicator, std::shared_ptr<Network> network) {
-  auto made = std::make_unique<tnt_comm>(std::move(communicator), std::move(network));
-  Executor& executor = made->executor;
-  return make_handle(std::move(made), &executor);
+namespace {
+
+tnt_comm_t make_handle_of(std::unique_ptr<tnt_comm> comm) {
+  Executor& executor = comm->executor;
+  return make_handle(std::move(comm), &executor);
+}
+
+}  // namespace
+
+tnt_comm_t make_comm(JoinedJob joined, int rank) {
+  return make_handle_of(std::make_unique<tnt_comm>(std::move(joined.communicator), rank, std::move(joined.network)));
+}
+
+tnt_comm_t make_grown(JoinedJob joined, int rank, double timeout) {
+  const tnt_comm_t made = make_comm(std::move(joined), rank);
+  HandleUse(made)->timeout = timeout;
+  const std::scoped_lock lock(registry().grown_mutex);
+  registry().grown.push_back(made);
+  return made;
 }
 
 tnt_comm_t make_part(const tnt_comm& of, std::unique_ptr<Communicator> communicator) {
-  const tnt_comm_t part = make_comm(std::move(communicator));
-  HandleUse(part)->timeout = of.timeout.load();
-  return part;
+  auto part = std::make_unique<tnt_comm>(std::move(communicator), of.rank_in_job, nullptr);
+  part->timeout = of.timeout.load();
+  return make_handle_of(std::move(part));
 }
 
 }  // namespace tnt
@@ -153,7 +183,7 @@ tnt_status_t tnt_init(const tnt_init_options_t* options) {
     try {
       JoinedJob joined = join_job(settings, options != nullptr, mpi_comm_of(options));
       auto runtime = std::make_unique<Runtime>(std::move(settings), std::move(joined.recorder));
-      const tnt_comm_t world = make_comm(std::move(joined.communicator), std::move(joined.network));
+      const tnt_comm_t world = make_comm(std::move(joined), runtime->settings().rank);
       registry().runtime = std::move(runtime);
       registry().current = registry().runtime.get();
       registry().world = world;
@@ -181,6 +211,7 @@ tnt_status_t tnt_finalize(void) {
     const std::scoped_lock lock(registry().mutex);
     if (!registry().runtime) return;
     handles().destroy_all();
+    (void)take_grown();
     registry().current = nullptr;
     registry().world = nullptr;
     const std::unique_ptr<Runtime> runtime = std::move(registry().runtime);

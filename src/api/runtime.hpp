@@ -19,8 +19,11 @@
 
 // The object behind a tnt_comm_t.
 struct tnt_comm {
-  tnt_comm(std::unique_ptr<tnt::Communicator> with, std::shared_ptr<tnt::Network> over)
-      : network(std::move(over)), communicator(std::move(with)), defers_cancellation(communicator->defers_cancellation()) {}
+  tnt_comm(std::unique_ptr<tnt::Communicator> with, int rank, std::shared_ptr<tnt::Network> over)
+      : network(std::move(over)),
+        communicator(std::move(with)),
+        rank_in_job(rank),
+        defers_cancellation(communicator->defers_cancellation()) {}
   ~tnt_comm() {
     if (network && communicator->async_error()) network->skip_finalize();
   }
@@ -31,8 +34,9 @@ struct tnt_comm {
     return channels.of(call.root, call.kind == tnt::Call::send ? Direction::to : Direction::from);
   }
 
-  std::shared_ptr<tnt::Network> network;  // of the communicator of all ranks, if mpirun or srun started the job
+  std::shared_ptr<tnt::Network> network;  // of the communicator of all ranks, if they are connected by one
   std::unique_ptr<tnt::Communicator> communicator;
+  int rank_in_job;                 // of this process, as errors name it: in the communicator that tnt_init or _grow has made
   bool defers_cancellation;        // the communicator's answer
   std::atomic<double> timeout{0};  // seconds; 0: of the settings
   // the following members are destroyed first, which waits for operations that were started on the communicator
@@ -79,8 +83,10 @@ class Runtime {
   std::weak_ptr<ProgressEngine> progress_engine_;
 };
 
-// A new handle. network: as in tnt_comm.
-[[nodiscard]] tnt_comm_t make_comm(std::unique_ptr<Communicator> communicator, std::shared_ptr<Network> network = nullptr);
+// A new handle of the communicator of all ranks that have joined. rank: of this process among them.
+[[nodiscard]] tnt_comm_t make_comm(JoinedJob joined, int rank);
+// The same of tnt_comm_grow. timeout: as in tnt_comm.
+[[nodiscard]] tnt_comm_t make_grown(JoinedJob joined, int rank, double timeout);
 // The same of a communicator that was made of another, and has its deadline.
 [[nodiscard]] tnt_comm_t make_part(const tnt_comm& of, std::unique_ptr<Communicator> communicator);
 // The communicator's devices, connected now if they are not yet; all ranks call then. index(): this rank's device, asked for in

@@ -78,6 +78,10 @@ JoinedJob join_job(Settings& settings, bool explicit_place, const void* mpi_comm
     }
   }
   if (settings.ranks > 1 && std::getenv("TNT_INTERNAL_LAUNCHER") == nullptr) warn_of_visible_token(settings.token);
+  return join_at_rendezvous(settings);
+}
+
+JoinedJob join_at_rendezvous(Settings& settings) {
   if (settings.ranks > 1 && is_tcp_address(settings.rendezvous)) return join_network(join_by_tcp(settings), "", settings);
   if (settings.ranks > 1) refuse_address_without_scheme(settings.rendezvous);
   const bool last_of_hosts = is_tcp_address(settings.rendezvous);  // a job over TCP of which one rank is left

@@ -26,6 +26,10 @@ struct JoinedJob {
 // rank. mpi_comm: the address of an MPI_Comm, whose processes are the ranks; may be null.
 [[nodiscard]] JoinedJob join_job(Settings& settings, bool explicit_place, const void* mpi_comm = nullptr);
 
+// The part of it for ranks that know where they meet: settings have the place and the token, and no other place is looked for.
+// A process may be in several such jobs at once, which have nothing in common: neither memory nor connections, nor errors.
+[[nodiscard]] JoinedJob join_at_rendezvous(Settings& settings);
+
 // Joins a job whose ranks are connected by a network: finds the nodes and chooses the transport.
 // mpi_variable: the environment variable that showed that there are several ranks, if MPI connects them. Collective. Writes
 // rank, ranks, rendezvous and token to settings. Throws the same message on all ranks.

@@ -161,7 +161,7 @@ std::unique_ptr<Communicator> make_communicator(const std::shared_ptr<Network>& 
 JoinedJob join_network(std::shared_ptr<Network> network, const std::string& mpi_variable, Settings& settings) {
   settings.rank = network->rank();
   settings.ranks = network->size();
-  configure_log(settings);
+  if (!mpi_variable.empty()) configure_log(settings);  // MPI has given the place
   if (network->size() == 1) {
     fail(TNT_UNSUPPORTED,
          "{} says that this process is one of several ranks, but {} sees only this process: put the library of the MPI whose "

@@ -119,7 +119,8 @@ class Communicator : NonCopyable {
   virtual void set_error_scope(ErrorScope scope) {
     if (scope == ErrorScope::job) return;
     fail(TNT_UNSUPPORTED,
-         "an error of a communicator over {} ends the job: only communicators within one node's shared memory return errors",
+         "an error of a communicator over {} ends the job: only communicators within one node's shared memory return errors; "
+         "ranks that are left can meet in a new communicator by a unique id (tnt_comm_grow with comm NULL)",
          transport());
   }
   // A communicator of the ranks that are alive, on all of these. Only after an error, and with ErrorScope::communicator.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "support/alone.hpp"
 
@@ -93,6 +94,7 @@ tnt_status_t create_of(std::initializer_list<tnt_tensor_t> wrong) {
 }
 
 tnt_comm_t made;
+tnt_unique_id_t unique_id;  // zero: none
 tnt_status_t create_group(std::initializer_list<int> ranks, tnt_comm_t* group = &made) {
   return tnt_comm_create_group(comm, std::data(ranks), ranks.size(), 0, group);
 }
@@ -139,6 +141,25 @@ const Misuse misuses[] = {
        return tnt_comm_shrink(comm, &smaller);
      },
      "an error of this communicator ends the job: call tnt_comm_set_error_mode with TNT_ERRORS_RETURN before the error"},
+    {"UniqueIdNull", [] { return tnt_unique_id(nullptr, nullptr); }, "id is NULL"},
+    {"UniqueIdOfAWord", [] { return tnt_unique_id("here", &unique_id); }, "rendezvous here: expected tcp://HOST:PORT"},
+    {"UniqueIdWithoutAPort", [] { return tnt_unique_id("tcp://here", &unique_id); },
+     "rendezvous tcp://here: expected tcp://HOST:PORT"},
+    {"UniqueIdTooLong", [] { return tnt_unique_id(("tcp://" + std::string(220, 'h') + ":1").c_str(), &unique_id); },
+     "h:1: longer than 222 bytes"},
+    {"GrowNull", [] { return tnt_comm_grow(comm, &unique_id, 2, -1, nullptr); }, "larger is NULL"},
+    {"GrowByNobody", [] { return tnt_comm_grow(comm, &unique_id, 1, -1, &made); },
+     "ranks is 1: the larger communicator has more than the 1 of comm"},
+    {"GrowToNothing", [] { return tnt_comm_grow(comm, &unique_id, 0, -1, &made); }, "ranks is 0: the larger communicator"},
+    {"GrowWithoutId", [] { return tnt_comm_grow(comm, nullptr, 2, -1, &made); }, "id is NULL"},
+    {"GrowWithAnotherRank", [] { return tnt_comm_grow(comm, &unique_id, 2, 1, &made); },
+     "rank is 1: a member keeps its rank 0 of comm, or passes -1"},
+    {"GrowWithNoId", [] { return tnt_comm_grow(comm, &unique_id, 2, -1, &made); },
+     "id is not one that tnt_unique_id has made: pass on all 256 bytes of it, or its text"},
+    {"ComeWithoutId", [] { return tnt_comm_grow(nullptr, nullptr, 2, 1, &made); }, "id is NULL"},
+    {"ComeWithNoId", [] { return tnt_comm_grow(nullptr, &unique_id, 2, 1, &made); }, "id is not one that tnt_unique_id has made"},
+    {"ComeAsNobody", [] { return tnt_comm_grow(nullptr, &unique_id, 2, -1, &made); }, "rank -1 of 2 ranks is invalid"},
+    {"ComeAsOneTooMany", [] { return tnt_comm_grow(nullptr, &unique_id, 2, 2, &made); }, "rank 2 of 2 ranks is invalid"},
     {"DestroyWorld", [] { return tnt_comm_destroy(comm); }, "tnt_finalize"},
     {"AllReduceComm", [] { return tnt_all_reduce(nullptr, values, results, 4, TNT_FLOAT32, TNT_SUM, nullptr, nullptr); },
      "comm is NULL"},

@@ -82,6 +82,7 @@ TEST_F(CallGroupTest, WhatCannotStandInItIsNamed) {
       {"tnt_comm_split", [&] { return tnt_comm_split(world, 0, 0, &made); }},
       {"tnt_comm_create_group", [&] { return tnt_comm_create_group(world, &member, 1, 0, &made); }},
       {"tnt_comm_shrink", [&] { return tnt_comm_shrink(part, &made); }},
+      {"tnt_comm_grow", [&] { return tnt_comm_grow(part, nullptr, 2, -1, &made); }},
       {"tnt_comm_set_error_mode", [&] { return tnt_comm_set_error_mode(part, TNT_ERRORS_RETURN); }},
       {"tnt_comm_connect_device", [&] { return tnt_comm_connect_device(part, 0); }},
       {"tnt_comm_destroy", [&] { return tnt_comm_destroy(part); }},

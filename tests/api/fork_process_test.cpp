@@ -113,6 +113,8 @@ void expect_everything_refused(const Joined& job, const Used& used, pid_t proces
       tnt_progress(1, 2.0),
       tnt_comm_split(job.world, 0, 0, &comm),
       tnt_comm_create_group(job.world, members.data(), 1, 0, &comm),
+      tnt_comm_grow(job.world, nullptr, job.size + 1, -1, &comm),
+      tnt_comm_grow(nullptr, nullptr, 1, 0, &comm),
       tnt_comm_abort(job.world, "from a fork"),
       tnt_comm_check(job.world),
       tnt_all_reduce(job.world, &value, &value, 1, type, TNT_SUM, nullptr, nullptr),

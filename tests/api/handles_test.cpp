@@ -51,6 +51,7 @@ const int members[] = {0};
 const Use uses[] = {
     {"comm_split", [](const Handles& of) { return tnt_comm_split(of.comm, 0, 0, &comm_made); }},
     {"comm_create_group", [](const Handles& of) { return tnt_comm_create_group(of.comm, members, 1, 0, &comm_made); }},
+    {"comm_grow", [](const Handles& of) { return tnt_comm_grow(of.comm, nullptr, 2, -1, &comm_made); }},
     {"comm_rank", [](const Handles& of) { return tnt_comm_rank(of.comm, &number); }},
     {"comm_size", [](const Handles& of) { return tnt_comm_size(of.comm, &number); }},
     {"comm_local_rank", [](const Handles& of) { return tnt_comm_local_rank(of.comm, &number); }},

@@ -195,6 +195,15 @@ void use_errors(const Comm& world) {
   world.barrier();
 }
 
+void use_newcomers(const Comm& world) {
+  const tnt_unique_id_t id = tarantella::unique_id();
+  const Comm alone = Comm::join(id, 1, 0);
+  alone.barrier();
+  EXPECT(alone.size() == 1 && alone.get() != world.get());
+  expect_error([&] { (void)world.grow(1, &id); }, TNT_INVALID_ARGUMENT, "ranks is 1: the larger communicator has more than");
+  expect_error([] { (void)tarantella::unique_id("word"); }, TNT_INVALID_ARGUMENT, "rendezvous word: expected tcp://");
+}
+
 void use_a_reducer(const Comm& world) {
   const std::array<tnt_tensor_t, 2> tensors{{{"a", 2, TNT_FLOAT32}, {"b", 1, TNT_FLOAT32}}};
   const Reducer reducer(world, tensors);
@@ -234,6 +243,7 @@ int main() {
     use_groups(world);
     use_call_groups(world);
     use_errors(world);
+    use_newcomers(world);
     use_a_reducer(world);
     left = world.start_barrier();
     world.abort("enough");

@@ -29,12 +29,15 @@ TEST_F(RuntimeTest, SomeFunctionsNeedNoInit) {
   EXPECT_EQ(tnt_dtype_size(static_cast<tnt_dtype_t>(99)), 0U);
   const std::int64_t before = tnt_clock_ns();
   EXPECT_LE(before, tnt_clock_ns());
+  tnt_unique_id_t id;
+  EXPECT_EQ(tnt_unique_id(nullptr, &id), TNT_SUCCESS);
   EXPECT_STREQ(tnt_last_error(), "");
 }
 
 TEST_F(RuntimeTest, WithoutInitThereIsNoWorld) {
   tnt_comm_t world = nullptr;
   expect_error(tnt_comm_world(&world), TNT_INVALID_ARGUMENT, "tnt_init has not been called");
+  expect_error(tnt_comm_grow(nullptr, nullptr, 2, 1, &world), TNT_INVALID_ARGUMENT, "tnt_init has not been called");
   expect_error(tnt_trace_span("track", "name", 0, 1), TNT_INVALID_ARGUMENT, "tnt_init has not been called");
   expect_error(tnt_timeline_start("timeline"), TNT_INVALID_ARGUMENT, "tnt_init has not been called");
   expect_error(tnt_timeline_stop(), TNT_INVALID_ARGUMENT, "tnt_init has not been called");

@@ -127,7 +127,8 @@ TEST(TcpJob, AnErrorEndsTheJob) {
         EXPECT_EQ(tnt_comm_set_error_mode(job.world, TNT_ERRORS_RETURN), TNT_UNSUPPORTED);
         EXPECT_EQ(std::string(tnt_last_error()),
                   "an error of a communicator over hierarchical ends the job: only communicators "
-                  "within one node's shared memory return errors");
+                  "within one node's shared memory return errors; ranks that are left can meet in a new "
+                  "communicator by a unique id (tnt_comm_grow with comm NULL)");
         tnt_comm_t node = nullptr;
         check(tnt_comm_split(job.world, rank / 2, 0, &node));
         check(tnt_comm_set_error_mode(node, TNT_ERRORS_RETURN));

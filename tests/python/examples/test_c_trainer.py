@@ -1,19 +1,22 @@
-"""examples/cpu_trainer, built against what is installed as a user builds it: the same losses on any number of ranks, and one
-error on all of them when one fails."""
+"""examples/cpu_trainer, built against what is installed as a user builds it: the same losses on any number of ranks, also when
+ranks are lost and newcomers come, and one error on all of them when one fails."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from support.c_programs import BUILDERS, RELEASE, ROOT, build_with_cmake, install_release, run, wheel_library, wheel_prefix
-from support.launch import Result, run_ranks
+from support.launch import LAUNCHER, SLACK, Result, run_ranks
 from support.mpirun import mpirun, needs_mpirun
 
 TNT_BENCH = RELEASE / "benchmarks" / "tnt-bench"
@@ -120,6 +123,24 @@ def test_under_mpirun(trainer: Path) -> None:
         assert numbers(result.stdout) == pytest.approx(serial, rel=1e-6), result.said
 
 
+@needs_mpirun
+@pytest.mark.parametrize("transport", ["shm", "mpi"])
+def test_ranks_of_mpirun_take_a_newcomer(trainer: Path, tmp_path: Path, transport: str) -> None:
+    words = ("--epochs", 3, "--grow-to", 3, "--id", tmp_path / "id")
+    log = tmp_path / "newcomer.log"
+    script = wrapped(tmp_path, f'until [ -e {tmp_path}/id ]; do sleep 0.1; done; exec {trainer} "$@"')
+    newcomer = started(script, *words, "--newcomer", 2, log=log)
+    try:
+        result = mpirun(2, trainer, *words, "--grow-at", 2, env={"TNT_TIMEOUT": "60", "TNT_TRANSPORT": transport})
+        assert result.code == 0, result.said
+        assert newcomer.wait(timeout=30 * SLACK) == 0, log.read_text()
+    finally:
+        newcomer.kill()
+    serial = numbers(run(trainer, "--epochs", 3).stdout)
+    assert numbers(result.stdout) == pytest.approx(serial, rel=1e-5), result.said
+    assert f"transport {transport}" in result.stderr and "3 ranks from now on" in result.stderr
+
+
 def wrapped(folder: Path, line: str) -> Path:
     """A program for ranks that does something before it becomes the trainer."""
     script = folder / "rank.sh"
@@ -140,6 +161,71 @@ def test_a_rank_is_killed(trainer: Path, tmp_path: Path) -> None:
         assert "rank 1 " in line.partition("tnt_")[2], result.said
 
 
+def started(*words: object, log: Path) -> subprocess.Popen[bytes]:
+    """A process in a session of its own, which says everything in the file."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("TNT_")}
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            [str(word) for word in words],
+            env={**environment, "TNT_TIMEOUT": "60"},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def wait_for_text(text: str, log: Path) -> None:
+    deadline = time.monotonic() + 30 * SLACK
+    while not re.search(text, log.read_text(), re.MULTILINE):
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_rank_is_lost_and_newcomers_come(trainer: Path, tmp_path: Path, lost: int) -> None:
+    """Each batch counts once, whoever trains on it: the weights are those of one rank."""
+    serial = numbers(run(trainer, "--epochs", 4).stdout)
+    script = wrapped(tmp_path, f'echo $$ > {tmp_path}/pid-$TNT_RANK; exec {trainer} "$@"')
+    words = ("--epochs", 4, "--min-ranks", 2, "--grow-to", 4, "--id", tmp_path / "id")
+    log = tmp_path / "job.log"
+    launcher = (*LAUNCHER, "-n", 3, "--keep-going", "--output-on-all-devices", "--")
+    processes = [started(*launcher, script, *words, "--grow-at", 3, log=log)]
+    try:
+        wait_for_text("epoch 1 loss", log)
+        os.kill(int((tmp_path / f"pid-{lost}").read_text()), signal.SIGKILL)
+        wait_for_text("2 ranks go on", log)
+        for rank in (2, 3):
+            processes.append(started(trainer, *words, "--newcomer", rank, log=tmp_path / f"newcomer-{rank}.log"))
+        codes = [process.wait(timeout=30 * SLACK) for process in processes]
+    finally:
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    said = "\n".join(file.read_text() for file in sorted(tmp_path.glob("*.log")))
+    assert codes == [0, 0, 0], said
+    assert "4 ranks from now on" in said
+    (weights,) = re.findall(r"sum of absolute weights (\S+)", said)
+    assert float(weights) == pytest.approx(serial[-1], abs=2e-3), said
+
+
+def test_too_few_ranks_are_left(trainer: Path, tmp_path: Path) -> None:
+    joined = "grep -qs /memfd: /proc/$$/maps"
+    kill = f"(until {joined}; do sleep 0.1; done; sleep 0.5; kill -KILL $$)"
+    script = wrapped(tmp_path, f'[ "$TNT_RANK" != 1 ] || {kill} & exec {trainer} --epochs 1000000 --min-ranks 2')
+    result = run_ranks(2, script, env=BUCKETS, launcher_options=["--keep-going"])
+    assert result.code not in (0, -1) and not result.left_behind, result.said
+    assert "rank 0: --min-ranks: too few ranks are left" in result.stderr, result.said
+
+
+def test_a_newcomer_that_does_not_come_is_named(trainer: Path, tmp_path: Path) -> None:
+    words = ("--epochs", 2, "--grow-to", 3, "--grow-at", 2, "--id", tmp_path / "id")
+    result = run_ranks(2, trainer, *words, env={"TNT_TIMEOUT": "1"})
+    assert result.code == 1, result.said
+    assert re.search(r"^rank 0: tnt_comm_grow.*: rank 2 did not join within 1 s$", result.stderr, re.MULTILINE), result.said
+    assert (tmp_path / "id").stat().st_mode & 0o077 == 0, "others can read the secret"
+
+
 def test_a_rank_with_other_options(trainer: Path, tmp_path: Path) -> None:
     script = wrapped(tmp_path, f"exec {trainer} --batch $((64 + TNT_RANK))")
     result = run_ranks(2, script, env=BUCKETS, launcher_options=["--output-on-all-devices"])
@@ -156,6 +242,8 @@ def test_a_rank_with_other_options(trainer: Path, tmp_path: Path) -> None:
         (["--epochs", "3x"], "--epochs must be a whole number from 1 to 1000000, not '3x'"),
         (["--seed"], "--seed must be a whole number from 0 to 1000000000, not ''"),
         (["--learn"], "unknown option '--learn'"),
+        (["--min-ranks", "0"], "--min-ranks must be a whole number from 1 to 1000000, not '0'"),
+        (["--grow-to", "3"], "--grow-to N --id FILE belong together, with --grow-at or --newcomer"),
     ],
 )
 def test_nonsense_is_refused(trainer: Path, words: list[str], sentence: str) -> None:
