@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,18 @@ def test_a_rank_starts_on_a_host_that_was_added_and_not_on_one_without_answer(he
     assert re.search(r"rank 1 \(pid \d+ on 127.0.0.3\) starts in a slot that was added", err), err
     why = "tarantella: 127.0.0.9 takes no ranks: the connection to it has ended (`"
     assert err.count(why) == 1, err
+
+
+def test_a_job_that_began_on_this_machine_grows_onto_others_by_a_remote_shell(here, on_hosts):
+    own = socket.gethostname()
+    (here.folder / "hosts").write_text(f"{own}\n")
+    process = on_hosts(1, "--max-ranks", 2)
+    here.read("start0")
+    (here.folder / "hosts").write_text(f"{own}\n127.0.0.3\n")
+    here.read("start1")
+    err = ended(process, here.folder / "go")
+    assert f"1 rank on 1 host ({own}: 1), started by {here.folder / 'shell'}" in err, err
+    assert re.search(r"rank 1 \(pid \d+ on 127.0.0.3\) starts in a slot that was added", err), err
 
 
 def test_ranks_of_a_lost_host_start_on_another_and_on_that_host_when_it_is_back(here, on_hosts):
