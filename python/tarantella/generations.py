@@ -1,8 +1,8 @@
 """The generations of an elastic job: after ranks were lost, the others leave it and join its next generation.
 
 The launcher (`--elastic`) forms it: it knows which ranks run (`launcher/watch/generations.py`). Communicators and what was made
-of them belong to a generation, and are made anew when they are needed. A newcomer, which starts in the place of a lost rank, is
-alone in a job of its own until it joins.
+of them belong to a generation, and are made anew when they are needed. A newcomer, which starts while the others run, is alone
+in a job of its own until it joins.
 """
 
 import functools
@@ -104,6 +104,11 @@ def position_of_others(to_meet: bool) -> Position | None:
     return Position(*map(int, answer.split())) if answer else None
 
 
+def size_for_script() -> int:
+    """The number of ranks from which batch sizes and learning rates are computed: on a newcomer, with which the job began."""
+    return int(os.environ[variables.NEWCOMER].split()[1]) if is_newcomer() else runtime.get_size()
+
+
 def has_joined() -> None:
     """This newcomer is one of the ranks from now on."""
     os.environ.pop(variables.NEWCOMER, None)
@@ -158,7 +163,7 @@ class Door:
 
 
 def public(name: str, value: Any) -> Any:
-    """What a newcomer's script gets by a public name of the package: its place, and no collectives before it has joined."""
+    """What a newcomer's script gets by a public name of the package: a place, and no collectives before it has joined."""
     place = {"get_rank": 0, "get_local_rank": 0, "get_size": 1, "get_local_size": 1}
     if name not in (*place, *_COLLECTIVE):
         return value
@@ -179,8 +184,8 @@ def refuse_newcomer(call: str) -> None:
     """Raises UnsupportedError on a newcomer. call: of the script's, in which ranks communicate."""
     if is_newcomer():
         raise UnsupportedError(
-            f"{call}: this rank starts in the place of one that was lost, and the others have made this call long ago. Only "
-            "scripts whose ranks communicate in fit alone can get new ranks: use --elastic without --replacements"
+            f"{call}: this rank joins a job that runs, and the others have made this call long ago. Only scripts whose ranks "
+            "communicate in fit alone can get new ranks: use --elastic without --replacements and --max-ranks"
         )
 
 

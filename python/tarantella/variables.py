@@ -42,7 +42,7 @@ LAUNCHER_ADDED = "TNT_INTERNAL_LAUNCHER_ADDED"
 ELASTIC = "TNT_INTERNAL_ELASTIC"
 """With --elastic: the number with which the launcher has started this rank, which it keeps when others are lost."""
 NEWCOMER = "TNT_INTERNAL_NEWCOMER"
-"""With --elastic: the rank that a newcomer will have, and how many there will be then, as far as the launcher knows."""
+"""With --elastic: the rank that a newcomer will have, as far as the launcher knows, and with how many ranks the job began."""
 
 OF_PLACE = (RANK, SIZE, LOCAL_RANK, LOCAL_SIZE, RENDEZVOUS, TOKEN)
 """The variables that say where in its job a rank is, and where it meets the others."""

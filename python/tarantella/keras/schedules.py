@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tarantella import runtime
+from tarantella import generations
 from tarantella.keras.adapter import keras
 
 __all__ = ["ExpDecayWithWarmup", "PiecewiseConstantDecayWithWarmup"]
@@ -23,7 +23,7 @@ class _Warmup(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[
         self.base_rate = float(base_rate)
         self.steps_per_epoch = int(steps_per_epoch)
         self.warmup_epochs = float(warmup_epochs)
-        self.ranks = runtime.get_size() if ranks is None else int(ranks)
+        self.ranks = generations.size_for_script() if ranks is None else int(ranks)
         self.name = name
         if self.base_rate < 0 or self.steps_per_epoch < 1 or self.warmup_epochs < 0 or self.ranks < 1:
             raise ValueError(

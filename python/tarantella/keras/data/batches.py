@@ -37,7 +37,7 @@ class Sharing(NamedTuple):
             return x, batch_size
         if not isinstance(given, int) or given < 1:
             raise InvalidArgumentError(f"the micro-batch size is {given!r}: use a positive integer")
-        ranks = runtime.get_size() if self.distribute else 1
+        ranks = generations.size_for_script() if self.distribute else 1
         wanted = given * ranks
         if isinstance(x, tf.data.Dataset):
             last = datasets.last_batch(x)

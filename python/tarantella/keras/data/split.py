@@ -40,14 +40,19 @@ class Division:
     def among(size: int, rank: int, shards: int | None = None) -> "Division":
         """One shard for each rank, or the given number, of which all ranks take equally many.
 
-        If they cannot, as after the loss of ranks, the largest power of two of them do, and the others take one that is empty.
+        If they cannot, as after the loss of ranks, as many of them do as the largest power of two, and the others take one
+        that is empty. Sums over ranks begin with pairs of the first ranks then, of which one has shards, so that the sums of
+        all these pairs and of the other ranks make a balanced tree (`left_terms` in ``kernels/cpu/register_sums.hpp``).
         """
         if shards is None:
             return Division(size, range(rank, rank + 1))
-        sharing = size if shards % size == 0 else min(shards, 1 << (size.bit_length() - 1))
-        each = shards // sharing
-        begin = rank * each
-        return Division(shards, range(begin, begin + each) if begin < shards else range(shards, shards + 1))
+        power = size if shards % size == 0 else 1 << (size.bit_length() - 1)
+        pairs = size - power
+        place = rank // 2 if rank < 2 * pairs else rank - pairs
+        each = shards // min(shards, power)
+        begin = place * each
+        is_idle = begin >= shards or (rank < 2 * pairs and rank % 2 == 1)
+        return Division(shards, range(shards, shards + 1) if is_idle else range(begin, begin + each))
 
 
 class Share(NamedTuple):

@@ -1,4 +1,4 @@
-"""A rank that starts in the place of a lost one: its `fit` goes through the data to the step that the others have reached.
+"""A rank that starts while the others train: its `fit` goes through the data to the step that the others have reached.
 
 It asks where they are, goes there without training, and asks again, until it is near. Then they wait for it before a step.
 """
@@ -94,7 +94,7 @@ class Newcomer:
 def refusal(reason: str) -> UnsupportedError:
     """The error of a newcomer that cannot take part. The others go on without it."""
     generations.refuse()
-    text = f"this rank cannot take the place of the one that was lost: {reason}"
+    text = f"this rank cannot join the others: {reason}"
     runtime.world().abort(text)
     error: UnsupportedError = UnsupportedError(text)
     return error

@@ -58,6 +58,7 @@ def launcher_parser() -> argparse.ArgumentParser:
     _add_process(parser)
     _add_training(parser)
     _add_failures(parser)
+    _add_elastic(parser)
     parser.add_argument(
         "--dry-run", action="store_true", help="print what every rank would run and its environment; start nothing"
     )
@@ -103,7 +104,7 @@ def _add_placement(parser: argparse.ArgumentParser) -> None:
         metavar="COMMAND",
         type=_command,
         help="with --elastic: command that runs another one on a host, optionally with arguments (default: ssh -o "
-        "BatchMode=yes)",
+        "BatchMode=yes); with --max-ranks also where all hosts are this machine so far",
     )
     add("--no-gpu", "--no-gpus", action="store_true", help="hide all GPUs from the ranks")
     add(
@@ -217,19 +218,6 @@ def _add_failures(parser: argparse.ArgumentParser) -> None:
         "--elastic: the same without a restart (default: 1)",
     )
     add(
-        "--elastic",
-        action="store_true",
-        help="if ranks are lost while fit runs, the others continue with the same step, in the same processes; on several "
-        "hosts, ssh starts the ranks, not mpirun",
-    )
-    add(
-        "--replacements",
-        metavar="K",
-        type=_restarts,
-        help="with --elastic: start a rank in the place of each one that was lost, K times at most; it runs the script, goes "
-        "through the data to the step that the others have reached, and joins them",
-    )
-    add(
         "--keep-going",
         action="store_true",
         help="if a rank fails, do not end the others: for C programs that continue without it (TNT_ERRORS_RETURN)",
@@ -254,6 +242,31 @@ def _add_failures(parser: argparse.ArgumentParser) -> None:
         help="start nothing; on all given hosts, end your processes that are left over from jobs whose launcher is gone",
     )
     add("--force", action="store_true", help="with --cleanup: use SIGKILL")
+
+
+def _add_elastic(parser: argparse.ArgumentParser) -> None:
+    """The flags for jobs that go on without lost ranks, and take new ones."""
+    add = parser.add_argument
+    add(
+        "--elastic",
+        action="store_true",
+        help="if ranks are lost while fit runs, the others continue with the same step, in the same processes; on several "
+        "hosts, ssh starts the ranks, not mpirun",
+    )
+    add(
+        "--replacements",
+        metavar="K",
+        type=_restarts,
+        help="with --elastic: start a rank in the place of each one that was lost, K times at most; it runs the script, goes "
+        "through the data to the step that the others have reached, and joins them",
+    )
+    add(
+        "--max-ranks",
+        metavar="N",
+        type=rank_count,
+        help="with --elastic: the hostfile may change while the job runs, and a rank starts in each slot that was added, as "
+        "long as fewer than N run; it joins the others as a replacement does",
+    )
 
 
 def setting(name: str) -> Callable[[str], str]:

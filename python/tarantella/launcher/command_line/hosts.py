@@ -29,6 +29,16 @@ class Host:
         return f"{self.name}:{self.slots}"
 
 
+@dataclass(frozen=True)
+class Slot:
+    """The place of a rank."""
+
+    host: str
+    """Its name; empty if the launcher itself starts the rank."""
+    index: int
+    """Among those of the host, from 0."""
+
+
 def read_hostfile(path: str, per_node: int | None = None) -> tuple[Host, ...]:
     """The hosts of a file. Raises UsageError with the number of the line that makes no sense.
 
@@ -78,6 +88,18 @@ def host_of(hosts: Sequence[Host], rank: int) -> str:
 def slots(hosts: Iterable[Host]) -> int:
     """The number of slots of all hosts."""
     return sum(host.slots for host in hosts)
+
+
+def each_slot(hosts: Iterable[Host]) -> list[Slot]:
+    """The slots of all hosts, one after another."""
+    return [Slot(host.name, index) for host in hosts for index in range(host.slots)]
+
+
+def check_names(hosts: Iterable[Host]) -> None:
+    """Checks that ranks on other hosts can find these. Raises UsageError."""
+    own = next((host.name for host in hosts if host.name in ("localhost", "127.0.0.1")), None)
+    if own is not None:
+        raise UsageError(f"--elastic: ranks on other hosts cannot find {own!r}: give this host the name that they know")
 
 
 def all_here(hosts: Iterable[Host]) -> bool:

@@ -18,7 +18,15 @@ from tarantella.launcher.base.words import UsageError, counted
 from tarantella.launcher.command_line.arguments import COMMANDS, HABITS, MAX_JOB_RANKS, MAX_RANKS, launcher_parser
 from tarantella.launcher.command_line.command import EXAMPLE, MODULE_EXAMPLE, Command, parse_command
 from tarantella.launcher.command_line.devices import visible_gpus
-from tarantella.launcher.command_line.hosts import Host, all_here, assign_ranks, read_hostfile, read_hosts, slots
+from tarantella.launcher.command_line.hosts import (
+    Host,
+    all_here,
+    assign_ranks,
+    check_names,
+    read_hostfile,
+    read_hosts,
+    slots,
+)
 
 REMOTE_SHELL = ("ssh", "-o", "BatchMode=yes")
 """Asks for no password."""
@@ -72,7 +80,7 @@ class Options:
     all_hosts: tuple[Host, ...] = ()
     """Those that were given, with the ones that get no rank."""
     hostfile: str | None = None
-    """Where they are given; it is read again before a restart."""
+    """Where they are given; it is read again before a restart, and while an elastic job runs."""
     per_node: int | None = None
     """How many ranks each host takes, whatever the hostfile says; None: as many as that says."""
     lost_hosts: frozenset[str] = frozenset()
@@ -95,6 +103,8 @@ class Options:
     """If ranks are lost, the others go on in the same processes, while `min_ranks` are left."""
     replacements: int = 0
     """With `elastic`: how many ranks may start in the places of lost ones."""
+    max_ranks: int = 0
+    """With `elastic`: how many ranks may run when slots were added to the hostfile; 0: no rank starts in these."""
     keep_going: bool = False
     """If a rank fails, the others are not ended."""
     prefix: bool = True
@@ -110,7 +120,7 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
     if extra:
         raise UsageError(_why_not(extra[0], before[0], dashes))
     hosts = _hosts(given)
-    by_mpirun = bool(given.mpirun) or not all_here(hosts)
+    by_mpirun = bool(given.mpirun) or not all_here(hosts) or bool(given.max_ranks and given.remote_shell)
     if given.cleanup:
         each = tuple(Host(host.name, 1) for host in hosts) if by_mpirun else ()
         return Cleanup(given.force, given.dry_run, each, given.mpirun or ("mpirun",))
@@ -124,8 +134,6 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
     _check_elastic(given, hosts, by_mpirun)
     variables = _variables(given)
     _check_shards(ranks, variables)
-    if given.autotune and given.fusion_threshold is not None:
-        raise UsageError("--autotune and --fusion-threshold: give one of them")
     command = parse_command(after, given.python_interpreter)
     if by_mpirun and command.source is not None:
         gives = (
@@ -147,7 +155,7 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         pin=_pin(given),
         max_restarts=given.max_restarts or 0,
         min_ranks=given.min_ranks,
-        all_hosts=hosts if by_mpirun else (),
+        all_hosts=hosts,
         hostfile=given.hostfile,
         per_node=given.per_node,
         requested_ranks=ranks,
@@ -159,6 +167,7 @@ def parse(argv: Sequence[str]) -> Options | Cleanup:
         flight_recorder=given.flight_recorder,
         elastic=given.elastic,
         replacements=given.replacements or 0,
+        max_ranks=given.max_ranks or 0,
         keep_going=given.keep_going,
         prefix=not given.no_prefix,
         grace=given.grace,
@@ -244,12 +253,27 @@ def _check_failures(given: argparse.Namespace, ranks: int, by_mpirun: bool) -> N
         raise UsageError(f"--keep-going: is for ranks on this machine that go on without one; {other}")
     if given.replacements is not None and not given.elastic:
         raise UsageError("--replacements: is for --elastic; --max-restarts starts all ranks again")
+    _check_growth(given, ranks, by_mpirun)
     if given.min_ranks is None:
         return
     if given.max_restarts is None and not given.elastic:
         raise UsageError("--min-ranks: is for --max-restarts and --elastic")
     if given.min_ranks > ranks:
         raise UsageError(f"--min-ranks: {given.min_ranks} ranks, but the job has {ranks}")
+
+
+def _check_growth(given: argparse.Namespace, ranks: int, several: bool) -> None:
+    """several: whether ranks may be on several hosts."""
+    if given.max_ranks is None:
+        return
+    if not given.elastic:
+        raise UsageError("--max-ranks: is for --elastic; other jobs keep the number of ranks with which they began")
+    if given.hostfile is None:
+        raise UsageError("--max-ranks: the job grows when slots are added to its hostfile: give it one with --hostfile")
+    if given.max_ranks < ranks:
+        raise UsageError(f"--max-ranks: {counted(given.max_ranks, 'rank')} at most, but the job begins with {ranks}")
+    if not several and given.max_ranks > MAX_RANKS:
+        raise UsageError(f"--max-ranks: {given.max_ranks} ranks, but one machine takes {MAX_RANKS} at most")
 
 
 def _check_elastic(given: argparse.Namespace, hosts: Sequence[Host], several: bool) -> None:
@@ -265,8 +289,7 @@ def _check_elastic(given: argparse.Namespace, hosts: Sequence[Host], several: bo
                          "or use --max-restarts")  # fmt: skip
     if not several:
         return
-    if len(hosts) > 1 and (own := [host.name for host in hosts if host.name in ("localhost", "127.0.0.1")]):
-        raise UsageError(f"--elastic: ranks on other hosts cannot find {own[0]!r}: give this host the name that they know")
+    check_names(hosts)
     for name, is_given in {"--max-restarts": given.max_restarts, "--flight-recorder": given.flight_recorder}.items():
         if is_given:
             raise UsageError(f"--elastic: {name} does not go with it on several hosts: leave one of them out")
@@ -301,6 +324,8 @@ def _divisors(shards: int) -> str:
 
 def _variables(given: argparse.Namespace) -> dict[str, str]:
     """The variables that options and -x put into the environment of ranks. Raises UsageError if they contradict one another."""
+    if given.autotune and given.fusion_threshold is not None:
+        raise UsageError("--autotune and --fusion-threshold: give one of them")
     on_all = {"output": given.output_on_all_devices, "log": given.log_on_all_devices}
     if any(on_all.values()):
         on_all |= {what: True for what in os.environ.get("TNT_ON_ALL_RANKS", "").split(",") if what}

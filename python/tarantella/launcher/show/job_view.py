@@ -79,6 +79,8 @@ class JobView:
     def describe(self) -> dict[str, Any]:
         """The answer to `tarantella status`."""
         known = describe_launch(self._options, self._job, self._begin)
+        if self._options.elastic:  # ranks come and go
+            known["ranks"] = sum(not one.ended for one in self._ranks.values())
         return {**known, "pid": self._pid, "only": self._only, "members": self._describe_ranks()}
 
     def print_on(self, console: Console) -> None:

@@ -18,6 +18,7 @@ from tarantella import reporting, variables
 from tarantella.launcher.base import mark
 from tarantella.launcher.base.words import UsageError
 from tarantella.launcher.command_line.command import file_of
+from tarantella.launcher.command_line.hosts import Slot
 from tarantella.launcher.show.flight_memory import FlightMemory
 from tarantella.launcher.show.shown_output import shown_output
 from tarantella.launcher.start.environment import Rendezvous
@@ -154,12 +155,12 @@ class RankStarter:
         rendezvous = Rendezvous.random()
         return rendezvous, rendezvous.places([""] * len(ranks))
 
-    def start(self, rank: int, place: int | None = None, added: Mapping[str, str] | None = None) -> RankProcess:
+    def start(self, rank: int, slot: Slot, added: Mapping[str, str] | None = None) -> RankProcess:
         """Starts one rank.
 
         Args:
             rank: its number.
-            place: that of the rank in whose place on the machine it runs; None: its own.
+            slot: its place on the machine.
             added: variables that win over all others.
 
         Raises:
@@ -181,9 +182,7 @@ class RankStarter:
             recording[variables.ELASTIC] = str(rank)
         environment = {**os.environ, **spec.environment(rank, reporting.named(report_write)), **recording, **(added or {})}
         inherited = (report_write, *spec.inherited, *([] if memory is None else [memory.descriptor]))
-        prepare = _preparation(
-            self._file_limit, None if spec.prepare is None else spec.prepare(rank if place is None else place)
-        )
+        prepare = _preparation(self._file_limit, None if spec.prepare is None else spec.prepare(slot.index))
         launcher = os.getpid()
         try:
             process = (

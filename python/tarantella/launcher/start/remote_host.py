@@ -15,6 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from tarantella import _native
 from tarantella.environment import elastic_address
 from tarantella.launcher.base import mark
 from tarantella.launcher.command_line.hosts import Host
@@ -37,17 +38,22 @@ class RemoteHost:
     Args:
         host: its name and its number of ranks.
         command: runs our process there.
+        setup: what its ranks have in common, beside their number.
 
     Attributes:
         port: at which rank 0 can listen there.
+        has_answered: whether our process there has.
+        is_ready: whether ranks can start there.
         refusal: why it cannot take part; empty while nothing is known.
         has_changed: whether a rank may have ended since this was set to False.
     """
 
-    def __init__(self, host: Host, command: Sequence[str]) -> None:
-        self.name, self.slots = host.name, host.slots
+    def __init__(self, host: Host, command: Sequence[str], setup: Mapping[str, Any]) -> None:
+        self.name = host.name
+        self._setup = {**setup, "ranks": host.slots}
         self.port = 0
-        self.version = self.refusal = ""
+        self.has_answered = False
+        self.refusal = ""
         self.is_ready = self.has_changed = False
         self.lost = ""
         """Why it is; empty while it is not."""
@@ -76,12 +82,11 @@ class RemoteHost:
         self._selector, self._told = selector, told
         self._link.attach(selector)
 
-    def set_up(self, setup: Mapping[str, Any], seconds: float) -> None:
-        """Tells it what its ranks have in common. Its answer is in `is_ready` and `refusal`."""
-        self._link.wait(lambda: bool(self.version), seconds)
-        if self.version:
-            self._link.send(Kind.SETUP, 0, json.dumps(setup).encode())
-            self._link.wait(lambda: self.is_ready or bool(self.refusal), seconds)
+    def wait_until_ready(self, seconds: float) -> bool:
+        """Returns whether it is. `refusal` tells why not, if our process there has said so."""
+        self._link.wait(lambda: self.has_answered, seconds)
+        self._link.wait(lambda: self.is_ready or bool(self.refusal), seconds if self.has_answered else 0)
+        return self.is_ready
 
     def start(self, number: int, place: int, variables: Mapping[str, str], as_is: bool, seconds: float) -> RemoteRank:
         """Starts a rank there. Raises OSError.
@@ -104,6 +109,11 @@ class RemoteHost:
         return rank
 
     @property
+    def had_ranks(self) -> bool:
+        """Whether a rank has started there."""
+        return bool(self._ranks)
+
+    @property
     def is_broken(self) -> bool:
         """Whether the connection has ended."""
         return self._link.is_broken
@@ -113,13 +123,15 @@ class RemoteHost:
         self._link.send(Kind.BEAT)
 
     def look(self, patience: float) -> None:
-        """To be called each second. patience: seconds of silence after which it is lost."""
+        """To be called each second. patience: seconds of silence after which it is lost, as by a refusal."""
         if self.lost:
             return
         behind = sum(rank.behind for rank in self._ranks.values())
         self._link.pause(behind > MAX_QUEUED)
         self.beat()
-        if self._link.is_broken:
+        if self.refusal:
+            self._lose(self.refusal)
+        elif self._link.is_broken:
             self._lose("the connection to it has ended")
         elif self._link.is_silent(patience):
             self._lose(f"it has not answered for {patience:g} s")
@@ -179,7 +191,11 @@ class RemoteHost:
             self.is_ready, self.refusal = not data, data.decode()
         elif kind == Kind.HELLO:
             hello = json.loads(data)
-            self.port, self.version = hello["port"], hello["version"]
+            self.port, self.has_answered, own = hello["port"], True, _native.version()
+            if hello["version"] == own:
+                self._link.send(Kind.SETUP, 0, json.dumps(self._setup).encode())
+            else:
+                self.refusal = f"it has Tarantella {hello['version']}, and this host {own}: install one version"
 
     def _open_talk(self, number: int) -> None:
         """A conversation of a rank with `Generations` goes on here, with the socket that ranks of this host talk to."""

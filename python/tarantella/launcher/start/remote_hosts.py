@@ -10,9 +10,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tarantella import _native, settings, variables
+from tarantella import settings, variables
 from tarantella.launcher.base.words import UsageError
-from tarantella.launcher.command_line.hosts import Host, all_here, describe, host_of
+from tarantella.launcher.command_line.hosts import Host, Slot, all_here, describe, each_slot
 from tarantella.launcher.command_line.options import Options
 from tarantella.launcher.show.output import STDERR, Console, Stream
 from tarantella.launcher.start.environment import Rendezvous
@@ -44,7 +44,9 @@ class RemoteHosts:
         self._as_is = not options.output_on_all_devices
         self._patience = settings.timeout({**os.environ, **options.variables})
         self._hosts: dict[str, RemoteHost] = {}
-        self._of_ranks = {number: host_of(options.hosts, number) for number in range(options.ranks)}
+        self._of_ranks = {number: slot.host for number, slot in enumerate(each_slot(options.hosts))}
+        self._former: list[RemoteHost] = []  # what was lost, and is in `_hosts` anew
+        self._newly_lost: list[str] = []
         self._errors: list[Stream] = []
         self._next_beat = 0.0
         self._places: list[dict[str, str]] = []
@@ -54,10 +56,9 @@ class RemoteHosts:
         console.message(f"{describe(self._options.hosts)}, started by {self._options.remote_shell[0]}")
         console.drain()
         for one in self._options.hosts:
-            self._hosts[one.name] = RemoteHost(one, self.command(one))
+            self._hosts[one.name] = RemoteHost(one, self.command(one), self._setup())
         for host in self._hosts.values():
-            host.set_up(self._setup(host.slots), ANSWERS_WITHIN)
-            if not host.is_ready:
+            if not host.wait_until_ready(ANSWERS_WITHIN):
                 self._refuse(host)
         self.rendezvous, self._places = self.meeting(range(self._options.ranks))
 
@@ -70,29 +71,52 @@ class RemoteHosts:
         for one in self._hosts.values():
             one.close()
         said = {one.name: one.wait() for one in self._hosts.values()}[host.name]
-        shell = shlex.join(self._options.remote_shell)
-        own = _native.version()
-        if host.version not in ("", own):
-            raise UsageError(f"{host.name} has Tarantella {host.version}, and this host {own}: install one version")
-        way = f" (`{shell} {host.name} true` must work without a password, and this Python must be there under the same path)"
-        raise UsageError(f"{host.name}: {host.refusal or said or 'no answer'}{'' if host.version else way}")
+        raise UsageError(f"{host.name}: {host.refusal or said or 'no answer'}{self._hint(host)}")
 
-    def _setup(self, ranks: int) -> dict[str, Any]:
+    def _hint(self, host: RemoteHost) -> str:
+        shell = shlex.join(self._options.remote_shell)
+        way = f" (`{shell} {host.name} true` must work without a password, and this Python must be there under the same path)"
+        return "" if host.has_answered else way
+
+    def _setup(self) -> dict[str, Any]:
         options = self._options
         passed = {name: value for name, value in os.environ.items() if name.startswith(PASSED_ON) or name in PASSED_ON_WHOLE}
         return {
-            "version": _native.version(), "folder": os.getcwd(), "environment": passed, "variables": options.variables,
-            "command": options.command, "ranks": ranks, "patience": self._patience, "pin": options.pin and options.pin.value,
+            "folder": os.getcwd(), "environment": passed, "variables": options.variables,
+            "command": options.command, "patience": self._patience, "pin": options.pin and options.pin.value,
             "output_on_all_devices": options.output_on_all_devices,
         }  # fmt: skip
 
     def attach(self, selector: selectors.BaseSelector, console: Console, told: Told) -> None:
         """From now on a selector serves the connections."""
-        for host in self._hosts.values():
+        self._console = console
+
+        def serve(host: RemoteHost) -> None:
             host.attach(selector, told)
             stream = Stream(host.errors, lambda line: console.write(STDERR, line + b"\n"))
             self._errors.append(stream)
             stream.watch(selector)
+
+        self._serve = serve
+        for host in self._hosts.values():
+            serve(host)
+
+    def is_ready(self, host: Host) -> bool:
+        """Whether ranks can start there. If it is new, or was lost, a connection to it begins, for which nobody waits."""
+        known = self._hosts.get(host.name)
+        if known is not None and not known.lost:
+            return known.is_ready
+        if known is not None:
+            known.shell.kill()
+            self._former.append(known)
+        self._hosts[host.name] = RemoteHost(host, self.command(host), self._setup())
+        self._serve(self._hosts[host.name])
+        return False
+
+    def newly_lost(self) -> list[str]:
+        """The hosts that were lost since this was asked last."""
+        lost, self._newly_lost = self._newly_lost, []
+        return lost
 
     def has_changed(self) -> bool:
         """Whether a rank may have ended since this was asked last. Looks whether hosts are there."""
@@ -101,26 +125,26 @@ class RemoteHosts:
         self._next_beat = now + BEAT if is_due else self._next_beat
         for host in self._hosts.values():
             if is_due or host.is_broken:
-                host.look(self._patience)
+                host.look(self._patience if host.is_ready else ANSWERS_WITHIN)
         changed = [host for host in self._hosts.values() if host.has_changed]
         for host in changed:
             host.has_changed = False
+            if host.lost and not host.had_ranks:
+                self._console.message(f"{host.name} takes no ranks: {host.lost}{self._hint(host)}")
+        self._newly_lost += [host.name for host in changed if host.lost]
         return bool(changed)
 
-    def start(self, rank: int, place: int | None = None, added: Mapping[str, str] | None = None) -> RemoteRank:
+    def start(self, rank: int, slot: Slot, added: Mapping[str, str] | None = None) -> RemoteRank:
         """As of `RankStarter`. Raises OSError."""
-        name = self._of_ranks[rank if place is None else place]
-        host = self._hosts[name]
+        host = self._hosts[slot.host]
         if host.lost:
-            raise OSError(f"{name} is lost: {host.lost}")
+            raise OSError(f"{slot.host} is lost: {host.lost}")
         for one in self._hosts.values():  # many ranks take longer to start than hosts wait for a sign
             one.beat()
-        first = next(number for number, other in self._of_ranks.items() if other == name)
         own = self._places[rank] if added is None or variables.RANK not in added else {}
-        self._of_ranks[rank] = name
-        index = (rank if place is None else place) - first
+        self._of_ranks[rank] = slot.host
         within = min(STARTS_WITHIN, self._patience / 2)
-        return host.start(rank, index, {**own, **(added or {})}, self._as_is, within)
+        return host.start(rank, slot.index, {**own, **(added or {})}, self._as_is, within)
 
     def meeting(self, ranks: Sequence[int]) -> tuple[Rendezvous, list[dict[str, str]]]:
         """As of `RankStarter`."""
@@ -130,13 +154,14 @@ class RemoteHosts:
 
     def shells(self) -> list[int]:
         """The processes by which it reaches the hosts."""
-        return [host.shell.pid for host in self._hosts.values()]
+        return [host.shell.pid for host in (*self._former, *self._hosts.values())]
 
     def close(self) -> None:
         """Ends all that runs on the hosts, and waits for the remote shells. To be called while the selector is open."""
-        for host in self._hosts.values():
+        every = (*self._former, *self._hosts.values())
+        for host in every:
             host.close()
         for stream in self._errors:
             stream.pause()
-        for host in self._hosts.values():
+        for host in every:
             host.wait()

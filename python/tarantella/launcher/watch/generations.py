@@ -5,8 +5,8 @@ A rank that has lost another one leaves the job and asks. When all that run have
 new rendezvous. The launcher alone knows which ranks run, so nothing has to be agreed on. A rank that is stopped does not ask:
 it is killed, and counts as lost.
 
-A newcomer takes the place of a rank that was lost. It asks where the training is, and goes there through its data. When it is
-near, the master has all ranks leave the job between two steps. Then all, and the newcomer, ask for the next generation.
+A newcomer starts while the others run. It asks where the training is, and goes there through its data. When it is near, the
+master has all ranks leave the job between two steps. Then all, and the newcomer, ask for the next generation.
 """
 
 import json

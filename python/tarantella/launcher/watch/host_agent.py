@@ -24,6 +24,7 @@ from tarantella.launcher.base import mark
 from tarantella.launcher.base.local_server import LocalServer, uid_of_peer
 from tarantella.launcher.base.signals import ENDING, SignalPipe
 from tarantella.launcher.base.words import UsageError
+from tarantella.launcher.command_line.hosts import Slot
 from tarantella.launcher.command_line.options import Options, Pin
 from tarantella.launcher.show.output import Stream, pause_or_resume
 from tarantella.launcher.start.environment import environment_of_place, shared_environment
@@ -179,7 +180,7 @@ class HostAgent:
         self._patience = self._patience_with_ranks  # before, the launcher may wait for other hosts
         try:
             self._places[number] = told["variables"]
-            process = self._starter.start(number, told["place"], told["variables"])
+            process = self._starter.start(number, Slot("", told["place"]), told["variables"])
         except OSError as error:
             return {"error": str(error)}
         pipes = (process.pipes.report, process.pipes.stdout, process.pipes.stderr)

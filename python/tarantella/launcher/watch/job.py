@@ -67,7 +67,7 @@ class Job:
         self._rendezvous = rendezvous
         self._console = console
         self._hosts = hosts
-        self._starter = hosts or RankStarter(spec, options.ranks)
+        self._starter = hosts or RankStarter(spec, max(options.ranks, options.max_ranks))
         self._selector = selectors.PollSelector()  # epoll refuses files, and output may go to one
         self._joining = JoinWatch(joining, self._selector, lambda: self._view.has_joined())
         if hosts is not None:
@@ -79,7 +79,8 @@ class Job:
         self._members = list(range(options.ranks))  # the numbers of the ranks of this generation, in the order of their ranks
         self._exits: list[RankExit] = []
         self._survived: list[RankExit] = []  # those of ranks without which the job has gone on
-        self._newcomers = Newcomers(options.replacements)
+        self._newcomers = Newcomers(options, console, hosts)
+        self._began_with = 0  # ranks in the first generation
         self._tails: dict[int, list[bytes]] = {}
         self._planned_signals: deque[tuple[float, signal.Signals]] = deque()
         self._notices = ExitNotices(rendezvous)
@@ -138,10 +139,10 @@ class Job:
             os.close(descriptor)
         return True
 
-    def _start_rank(self, number: int, place: int | None = None, added: Mapping[str, str] = NOTHING) -> bool:
-        """Whether it could be started. The arguments are those of `RankStarter.start`."""
+    def _start_rank(self, number: int, added: Mapping[str, str] = NOTHING) -> bool:
+        """Whether it could be started. added: as for `RankStarter.start`."""
         try:
-            process = self._starter.start(number, place, added)
+            process = self._starter.start(number, self._newcomers.slot_of(number), added)
         except ForkedRank:  # in the fork, which must not touch the ranks started before it
             self._running.clear()
             raise
@@ -156,17 +157,17 @@ class Job:
         return True
 
     def _start_newcomers(self) -> None:
-        """Starts ranks in the places of those that were lost."""
+        """Starts ranks in the places of those that were lost, and in slots that were added."""
         while not self._ending():
             number = max([*self._running, *(one.rank for one in self._exits)]) + 1
-            place = self._newcomers.next_place(number)
-            if place is None:
+            why = self._newcomers.place(number, self._running)
+            if not why:
                 return
-            added = newcomers.environment(len(self._running))
-            if self._start_rank(number, place, added):
+            added = newcomers.environment(len(self._running), self._began_with or self._options.ranks)
+            if self._start_rank(number, added):
                 process = self._running[number].process
                 where = f"pid {process.pid}{process.host and f' on {process.host}'}"
-                self._console.message(f"rank {number} ({where}) starts in place of one that was lost (--elastic)")
+                self._console.message(f"rank {number} ({where}) starts {why}")
 
     def _kill_all(self) -> None:
         """Leaves no rank behind when starting them, or the launcher itself, has failed."""
@@ -310,7 +311,7 @@ class Job:
             return
         if self._goes_on_without(failed):
             self._survived.append(failed)
-            if failed.killed and not failed.status.lost:
+            if failed.killed:
                 self._newcomers.lost(failed.rank)
             left = len(self._generations.members()) if self._generations else 0
             if left == 0:  # it came too late to join
@@ -335,6 +336,7 @@ class Job:
         rendezvous, places = self._starter.meeting(members)
         self._members, self._rendezvous, self._notices = members, rendezvous, ExitNotices(rendezvous)
         self._running[members[0]].is_shown = True
+        self._began_with = self._began_with or len(members)
         return places
 
     def _result(self) -> JobResult:

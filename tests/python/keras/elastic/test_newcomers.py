@@ -1,4 +1,4 @@
-"""`tarantella --elastic --replacements`: ranks start in the places of lost ones, and join the others in `fit`."""
+"""Ranks start in the places of lost ones (`--replacements`) or in slots that were added (`--max-ranks`), and join in `fit`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,14 @@ SHARDS = 4
 def train(ranks: int, folder: Path, plan: str, *options: str, most: int, flags: Any = ()) -> Result:
     launcher_options = ["--elastic", "--replacements", most, *flags]
     return run_ranks(ranks, SCRIPT, folder, plan, *options, "wait", launcher_options=launcher_options, timeout=240)
+
+
+def grow(first: int, most: int, folder: Path, plan: str, *options: str, flags: Any = ()) -> Result:
+    """Slots for so many ranks are in the hostfile when the first step is made."""
+    hosts = folder / "hosts"
+    hosts.write_text(f"localhost slots={first}\n")
+    own = ["--elastic", "--max-ranks", most, "--hostfile", hosts, *flags]
+    return run_ranks(first, SCRIPT, folder, plan, *options, "wait", f"grow={most}", launcher_options=own, timeout=240)
 
 
 def found_in(folder: Path) -> dict[int, dict[str, Any]]:
@@ -75,9 +83,9 @@ def test_without_shards_a_newcomer_becomes_the_master_and_goes_on_with_files(tmp
 @pytest.mark.parametrize(
     ("option", "reason"),
     {
-        "model": "the one that was lost: activation of Dense 'dense' is tanh here, and relu on the others",
+        "model": "this rank cannot join the others: activation of Dense 'dense' is tanh here, and relu on the others",
         "data": "its data is not the others', or in another order: give a seed",
-        "collective": "tnt.broadcast: this rank starts in the place of one that was lost",
+        "collective": "tnt.broadcast: this rank joins a job that runs",
         "twice": "the others are in call 2 of fit",
         "error": "ValueError: a newcomer's",
     }.items(),
@@ -97,3 +105,50 @@ def test_no_more_start_than_were_asked_for(tmp_path: Path):
     result = train(2, tmp_path, "1:batch_end:2,2:ask:1", "two", most=1).good()
     assert started(result) == 1
     assert found_in(tmp_path).keys() == {0}, result.said
+
+
+@pytest.mark.parametrize(
+    ("first", "most", "plan", "left"),
+    [
+        pytest.param(2, 4, "", {0, 1, 2, 3}, id="from 2 to 4"),
+        pytest.param(1, 3, "0:batch_end:60", {1, 2}, id="from 1 to 3, and then rank 0 is lost"),
+        pytest.param(4, 5, "", {0, 1, 2, 3, 4}, id="beyond the number of shards"),
+    ],
+)
+def test_a_job_that_grows_keeps_the_bits(undisturbed, tmp_path: Path, first: int, most: int, plan: str, left: set[int]):
+    flags = ["--reproducible", SHARDS]
+    result = grow(first, most, tmp_path, plan, "batch_norm", "dropout", flags=flags).good()
+    assert result.stderr.count("starts in a slot that was added (--max-ranks)") == most - first, result.said
+    assert f"ranks by now: {most}" in result.stderr, result.said
+    found = found_in(tmp_path)
+    assert found.keys() == left, result.said
+    for one in found.values():
+        assert one["ranks"] == len(left)
+        assert one["digest"] == undisturbed["digest"], result.said
+        assert one["history"] == undisturbed["history"]
+
+
+def test_a_job_grows_beyond_the_samples_of_its_batches(tmp_path: Path):
+    """A batch has as many samples as the job had ranks when it began, and so does the learning rate go by that number."""
+    losses = []
+    for most in (2, 4):
+        folder = tmp_path / f"{most}"
+        folder.mkdir()
+        result = grow(2, most, folder, "", "scaled", "epochs=12").good()
+        found = found_in(folder)
+        assert found.keys() == {*range(most)}, result.said
+        assert {one["ranks"] for one in found.values()} == {most}
+        losses.append([one["history"] for one in found.values()])
+    for grown in losses[1]:
+        for name, values in losses[0][0].items():
+            np.testing.assert_allclose(grown[name], values, rtol=1e-5, err_msg=name)
+
+
+def test_a_job_whose_new_slots_are_wrong_goes_on(tmp_path: Path):
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost slots=2\n")
+    own = ["--elastic", "--max-ranks", 4, "--hostfile", hosts]
+    result = run_ranks(2, SCRIPT, tmp_path, "", "two", "slow", "grow=many", launcher_options=own, timeout=240).good()
+    assert result.stderr.count(f"{hosts}:1: unexpected 'slots=many'") == 1, result.said
+    assert "the job goes on with the slots that it had" in result.stderr
+    assert found_in(tmp_path).keys() == {0, 1}, result.said

@@ -76,11 +76,15 @@ def train(
     *words: str,
     begun: Callable[[], None] = lambda: None,
     flags: Sequence[str] = (),
+    where: Sequence[str] = (),
     **env: str,
 ) -> tuple[int, str]:
-    """The exit code and what was said. begun: is called when a rank has made its first step."""
+    """The exit code and what was said.
+
+    begun: is called when a rank has made its first step. where: the options for that, if the hosts have other slots.
+    """
     those, (a, b, c) = hosts
-    options = ["--elastic", "--hosts", f"{b}:2,{c}:1,{a}:1", "--remote-shell", f"{sys.executable} {SHELL}"]
+    options = ["--elastic", *(where or ("--hosts", f"{b}:2,{c}:1,{a}:1")), "--remote-shell", f"{sys.executable} {SHELL}"]
     options += ["--reproducible", str(SHARDS), "--log-level", "INFO", *flags]
     environment = {**DEFAULTS, "TF_CPP_MIN_LOG_LEVEL": "2", **env}
     job = those.start(LAUNCHERS, [*LAUNCHER, *options, "--", str(SCRIPT), str(folder), plan, EPOCHS, *words], environment)
@@ -143,3 +147,29 @@ def test_the_host_of_rank_0_is_cut_off_and_ends_by_itself(hosts, undisturbed, tm
     while len(on_host(those, FIRST)) > 1 and time.monotonic() < deadline:  # the server of the remote shell is left
         time.sleep(0.1)
     assert len(before) > 1 and len(on_host(those, FIRST)) == 1
+
+
+def test_a_rank_that_was_lost_with_its_host_is_replaced_on_another(hosts, undisturbed, tmp_path: Path):
+    those, (a, b, c) = hosts
+    where = ["-n", "4", "--hosts", f"{b}:2,{c}:1,{a}:2"]
+    code, said = train(hosts, tmp_path, "", "wait", begun=lambda: end(those, LAST), where=where, flags=["--replacements", "1"])
+    assert code == 0, said
+    assert f"was lost with its host ({c}: the connection to it has ended); 3 ranks go on (--elastic)" in said, said
+    assert f" on {a}) starts in place of one that was lost (--elastic)" in said, said
+    check(tmp_path, undisturbed, {0, 1, 3, 4}, said)
+
+
+def test_a_job_grows_onto_hosts_that_were_added(hosts, undisturbed, tmp_path: Path):
+    _, (a, b, c) = hosts
+    file = tmp_path / "hosts"
+    file.write_text(f"{b}:2\n")
+
+    def add() -> None:
+        file.write_text(f"{b}:2\n{c}:1\n{a}:1\n")
+
+    code, said = train(hosts, tmp_path, "", "wait", begun=add, where=["--hostfile", str(file)], flags=["--max-ranks", "4"])
+    assert code == 0, said
+    for host in (c, a):
+        assert f" on {host}) starts in a slot that was added (--max-ranks)" in said, said
+    assert "4 ranks on 3 nodes, transport hierarchical" in said, said
+    check(tmp_path, undisturbed, {0, 1, 2, 3}, said)

@@ -58,6 +58,38 @@ def test_ranks_have_shards_that_follow_each_other():
     assert [Division.among(4, rank, 8).own for rank in range(4)] == [range(2), range(2, 4), range(4, 6), range(6, 8)]
 
 
+def over_ranks(terms: list[str]) -> str:
+    """The sum of the ranks' terms as the C++ core takes it: `left_terms` in kernels/cpu/register_sums.hpp. Zeros are empty."""
+    if len(terms) == 1:
+        return terms[0]
+    half = (1 << (len(terms).bit_length() - 1)) // 2
+    left = half + min(half, len(terms) - 2 * half)
+    return added(over_ranks(terms[:left]), over_ranks(terms[left:]))
+
+
+def added(a: str, b: str) -> str:
+    return f"({a}+{b})" if a and b else a or b
+
+
+def balanced(terms: list[str]) -> str:
+    half = len(terms) // 2
+    return added(balanced(terms[:half]), balanced(terms[half:])) if half else terms[0]
+
+
+@pytest.mark.parametrize("shards", [1, 2, 4, 8, 16])
+def test_any_number_of_ranks_takes_the_sums_of_one(shards):
+    wanted = balanced([f"{i}" for i in range(shards)])
+    for size in range(1, 34):
+        own = [Division.among(size, rank, shards).own for rank in range(size)]
+        assert [shard for each in own for shard in each if shard < shards] == [*range(shards)], (size, own)
+        terms = ["" if each.start == shards else balanced([f"{i}" for i in each]) for each in own]
+        assert over_ranks(terms) == wanted, (size, own)
+
+
+def test_replicas_share_any_number_that_they_divide():
+    assert [Division.among(3, replica, 6).own for replica in range(3)] == [range(2), range(2, 4), range(4, 6)]
+
+
 def test_every_shard_and_every_step_draws_other_numbers():
     """And the first shard of the first step those that one device would draw."""
     generator = keras.random.SeedGenerator(5)

@@ -91,6 +91,23 @@ def shown(result: subprocess.CompletedProcess[str]) -> tuple[dict[str, str], lis
             "--hosts a,b --remote-shell ssh -- rank.py",
             "--remote-shell: is for --elastic on several hosts; other jobs there are started by mpirun",
         ),
+        (
+            "-n 2 --max-ranks 4 -- rank.py",
+            "--max-ranks: is for --elastic; other jobs keep the number of ranks with which they began",
+        ),
+        (
+            "-n 2 --elastic --max-ranks 4 --hosts a:2 -- rank.py",
+            "--max-ranks: the job grows when slots are added to its hostfile: give it one with --hostfile",
+        ),
+        ("-n 2 --elastic --max-ranks 1 --hostfile hosts -- rank.py", "--max-ranks: 1 rank at most, but the job begins with 2"),
+        (
+            "-n 2 --elastic --max-ranks 513 --hostfile hosts -- rank.py",
+            "--max-ranks: 513 ranks, but one machine takes 512 at most",
+        ),
+        (
+            "-n 2 --elastic --max-ranks 4 --hostfile hosts --remote-shell ssh -- rank.py",
+            "--elastic: ranks on other hosts cannot find 'localhost': give this host the name that they know",
+        ),
         ("-n 2 --max-restarts 1 --min-ranks 3 -- rank.py", "--min-ranks: 3 ranks, but the job has 2"),
         ("-n 2 --max-restarts 1 --min-ranks 0 -- rank.py", "--min-ranks: must be a whole number from 1 to 4096, not '0'"),
         ("-n 2 -x TNT_RESTART=1 -- rank.py", "-x: 'TNT_RESTART=1': TNT_RESTART is set by the launcher for each rank"),
@@ -128,6 +145,7 @@ def test_what_makes_no_sense_is_refused_in_one_line(here, words, message):
     here.script("mark('started')")
     (here.folder / "folder").mkdir()
     (here.folder / "data").write_text("")
+    (here.folder / "hosts").write_text("localhost slots=2\n")
     result = here.run(*words.split())
     assert (result.returncode, result.stdout, result.stderr) == (2, "", f"tarantella: {message}\n")
     assert not (here.folder / "started").exists()

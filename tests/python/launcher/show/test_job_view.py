@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import selectors
 from types import SimpleNamespace
 
+from tarantella.launcher.command_line.options import Options
 from tarantella.launcher.show.job_view import JobView
 
 
@@ -27,3 +29,22 @@ def test_the_records_of_ranks_that_others_have_replaced_are_given_back():
                 view.ended(number - 2, "was killed by SIGKILL")
             view.started(number, 1000 + number, memory)
     assert [memory.is_open for memory in memories] == [False, False, True, True, True, True]
+
+
+def test_an_elastic_job_has_as_many_ranks_as_run():
+    options = Options(
+        ranks=2,
+        command=("x",),
+        variables={},
+        output_on_all_devices=False,
+        log_on_all_devices=False,
+        dry_run=False,
+        elastic=True,
+    )
+    with selectors.DefaultSelector() as selector:
+        view = JobView(options, "job", None, selector)
+        for number in range(5):
+            view.started(number, os.getpid(), None, "node")
+        view.ended(1, "was killed by SIGKILL")
+        assert view.describe()["ranks"] == 4
+        view.close()

@@ -2,7 +2,9 @@
 
 PLAN: ``NUMBER:PHASE:COUNT`` with commas: the rank with which the launcher began as NUMBER kills itself when it comes to this
 phase so often, or stops itself if COUNT is negative. OPTION: ``batch_norm``, ``dropout``, ``files``, ``checkpoint``, ``more``,
-``behind``, ``wait`` for newcomers to a job of four ranks, or of ``two``, ``epochs=N``, ``slow``, or what is to be refused.
+``behind``, ``wait`` for newcomers to a job of four ranks, or of ``two``, ``epochs=N``, ``slow``, ``grow=N``: rank 0 makes the
+first step, and then gives the hostfile ``FOLDER/hosts`` N slots; ``scaled``: batches and rates by the number of ranks; or what
+is to be refused.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from tarantella.keras.elastic.operations import Operations
 FOLDER, PLAN, OPTIONS = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 NUMBER = os.environ["TNT_INTERNAL_ELASTIC"]
 EPOCHS, BATCH = next((int(one[7:]) for one in OPTIONS if one.startswith("epochs=")), 8 if "wait" in OPTIONS else 3), 24
-RANKS = 2 if "two" in OPTIONS else 4  # at first, where newcomers are waited for
+GROWN = next((one[5:] for one in OPTIONS if one.startswith("grow=")), "")
+RANKS = int(GROWN) if GROWN.isdigit() else 2 if "two" in OPTIONS else 4  # as many are waited for
 
 seen: Counter[str] = Counter()
 trained: list[Any] = []
@@ -137,6 +140,8 @@ class Phases(keras.callbacks.Callback):
         come_to("batch_end")
         if seen["batch_end"] == 1:
             (FOLDER / "begun").touch()
+            if GROWN and NUMBER == "0":
+                (FOLDER / "hosts").write_text(f"localhost slots={GROWN}\n")
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         come_to("epoch_begin")
@@ -171,7 +176,9 @@ def main() -> None:
     come_to_calls(KeptState, "share", "share")
     keras.utils.set_random_seed(7)
     numbers = np.random.default_rng(0)
-    x = numbers.normal(size=(10 * BATCH - 5, 12)).astype(np.float32)
+    scaled = "scaled" in OPTIONS
+    batch = tnt.get_size() if scaled else BATCH
+    x = numbers.normal(size=(10 * batch - 5, 12)).astype(np.float32)
     y = (x.sum(1) > 0).astype(np.int32)
     layers = [keras.Input((12,)), keras.layers.Dense(16, activation="tanh" if is_odd("model") else "relu")]
     layers += [keras.layers.BatchNormalization()] if "batch_norm" in OPTIONS else []
@@ -180,7 +187,8 @@ def main() -> None:
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     options = {"eager": {"run_eagerly": True}, "several": {"steps_per_execution": 2}}
     given = next((options[name] for name in OPTIONS if name in options), {})
-    model.compile(keras.optimizers.Adam(0.01), loss, metrics=["accuracy", largest], **given)
+    rate = tnt.keras.schedules.ExpDecayWithWarmup(0.005, steps_per_epoch=10) if scaled else 0.01
+    model.compile(keras.optimizers.Adam(rate), loss, metrics=["accuracy", largest], **given)
     trained.append(model.model)
     tnt.get_rank()
     come_to("joined")
@@ -193,7 +201,7 @@ def main() -> None:
     if "checkpoint" in OPTIONS:
         callbacks.append(tnt.callbacks.Checkpoint(FOLDER / "checkpoints", every_steps=4))
     seed = 4 if is_odd("data") else 3
-    data: Any = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(50, seed=seed).batch(BATCH)
+    data: Any = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(50, seed=seed).batch(batch)
     if is_odd("error"):
         raise ValueError("a newcomer's")
     if "collective" in OPTIONS:
