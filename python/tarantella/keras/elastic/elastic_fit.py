@@ -6,7 +6,6 @@ it needs for that step from the others.
 """
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tarantella import collectives, generations, runtime
+from tarantella import collectives, generations, recovery, runtime
 from tarantella.errors import AbortedError, UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
@@ -30,19 +29,13 @@ from tarantella.keras.step import accumulation
 from tarantella.keras.step.checks import StepChecks
 from tarantella.keras.step.hooks import StepHooks
 
-_calls = itertools.count(1)  # of `fit` in this process
 _operations = Operations()
 
 
 class Preparation:
-    """What `fit` does before its first batch is a stage of operations: it has given no rank anything that others need.
+    """What `fit` does before its first batch is a stage of operations: it has given no rank anything that others need."""
 
-    Args:
-        hooks: gives the model's; None while there are none.
-    """
-
-    def __init__(self, hooks: Callable[[], StepHooks | None]) -> None:
-        self._hooks = hooks
+    def __init__(self) -> None:
         self.is_master = runtime.is_master_rank()
         """Whether this rank was the master when it began."""
 
@@ -52,14 +45,12 @@ class Preparation:
         if not generations.is_elastic():
             yield
             return
+        recovery.refuse("fit of a tnt.Model")
         with _operations.stage(self), collectives.guarded(_operations.run):
             yield
 
     def renew(self) -> None:
         """As of `State`."""
-        hooks = self._hooks()
-        if hooks is not None:
-            hooks.reducers.close()
 
     def share(self, source: int | None, done: Sequence[int]) -> None:
         """As of `State`."""
@@ -129,7 +120,7 @@ class ElasticFit(adapter.Callback):
         self._callbacks, self._session = list(callbacks), session
         self._placed: Sequence[Any] = ()
         self._silenced: Sequence[Any] = ()
-        self._position = generations.Position(arguments["initial_epoch"] or 0, 0, next(_calls))
+        self._position = generations.Position(arguments["initial_epoch"] or 0, 0, generations.begin_training())
         self._door = generations.Door()
         self._newcomer: Newcomer | None = None
         self._trained, self._hooks = model, hooks
@@ -146,7 +137,7 @@ class ElasticFit(adapter.Callback):
         """The same dataset for Keras to iterate over. steps: of an epoch, if it has not all of them."""
         if generations.is_newcomer():
             at = self._position
-            self._newcomer = Newcomer(self._trained, self._hooks, at.fit, dataset, steps, at.epoch)
+            self._newcomer = Newcomer(self._trained, self._hooks, at.training, dataset, steps, at.epoch)
         self._batches["train_function"] = LastBatch(dataset)
         return self._batches["train_function"].dataset
 
@@ -287,7 +278,6 @@ class ElasticFit(adapter.Callback):
     def renew(self) -> None:
         self._functions.clear()
         self._traced.clear()
-        self._hooks.reducers.close()
 
     def share(self, source: int | None, done: Sequence[int]) -> None:
         if source is not None and NONE in done:
