@@ -107,7 +107,7 @@ def test_an_error_of_the_script_ends_the_job(tmp_path: Path):
 @pytest.mark.parametrize(
     ("option", "reason"),
     {
-        "bare": "PeerLostError",
+        "bare": "TNT_PEER_LOST",
         "fit": "UnsupportedError: --elastic: fit of a tnt.Model was called inside of a function of tnt.elastic.run",
         "name": "AttributeError: state.steps would be in no commit: give steps=... to tnt.elastic.State",
     }.items(),
