@@ -72,6 +72,8 @@ class Values(State):
         values: the attributes and their first values.
     """
 
+    _saved_state: Any = None
+
     def __init__(self, **values: Any) -> None:
         self._saved_state = copy.deepcopy(values)
         for name, value in values.items():
@@ -105,6 +107,10 @@ class Values(State):
         for name, value in values.items():
             setattr(self, name, value)
 
+    def is_value(self, name: str) -> bool:
+        """Whether the attribute is one of the values. While they are not known, each may be."""
+        return self._saved_state is None or name in self._saved_state
+
     def _values(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in self._saved_state}
 
@@ -134,11 +140,11 @@ def run(state: State, function: Callable[[], Any], renew: Callable[[], None] = l
 
 
 def refuse(what: str) -> None:
-    """Raises UnsupportedError inside of a function that is called again when ranks are lost. what: is made again by itself."""
+    """Raises UnsupportedError inside of a function that is called again when ranks are lost. what: cannot be called there."""
     if _running is not None:
         raise UnsupportedError(
-            f"--elastic: {what} was called inside of a function of tnt.elastic.run or hvd.elastic.run: each goes on by itself "
-            "when ranks are lost. Call one after the other"
+            f"--elastic: {what} was called inside of a function of tnt.elastic.run or hvd.elastic.run, which a newcomer could "
+            "not follow: call it before or after. Inside, call the Keras model, and add up what ranks find by tnt.all_reduce"
         )
 
 

@@ -103,7 +103,7 @@ class State(Variables):
         super().__init__(model, optimizer, variables, **values)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name not in vars(self).get("_saved_state", {name}) and not hasattr(self, name):
+        if not hasattr(self, name) and not self.is_value(name):
             raise AttributeError(f"state.{name} would be in no commit: give {name}=... to tnt.elastic.State")
         super().__setattr__(name, value)
 

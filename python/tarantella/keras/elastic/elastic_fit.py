@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tarantella import collectives, generations, recovery, runtime
+from tarantella import collectives, generations, runtime
 from tarantella.errors import AbortedError, UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
@@ -45,7 +45,6 @@ class Preparation:
         if not generations.is_elastic():
             yield
             return
-        recovery.refuse("fit of a tnt.Model")
         with _operations.stage(self), collectives.guarded(_operations.run):
             yield
 

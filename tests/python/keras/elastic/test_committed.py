@@ -108,7 +108,7 @@ def test_an_error_of_the_script_ends_the_job(tmp_path: Path):
     ("option", "reason"),
     {
         "bare": "TNT_PEER_LOST",
-        "fit": "UnsupportedError: --elastic: fit of a tnt.Model was called inside of a function of tnt.elastic.run",
+        "fit": "UnsupportedError: --elastic: a method of tnt.Model that communicates was called inside of a function",
         "name": "AttributeError: state.steps would be in no commit: give steps=... to tnt.elastic.State",
     }.items(),
 )

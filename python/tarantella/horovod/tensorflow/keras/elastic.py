@@ -67,7 +67,7 @@ class _ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class UpdateBatchStateCallback(_ProgressCallback):
-    """Counts the batches of the epoch in ``state.batch``. The first epoch after a restart or loss has only those that are left."""
+    """Counts the batches of the epoch in ``state.batch``. The first epoch after a restart or loss has those that are left."""
 
     def __init__(self, state: Any) -> None:
         super().__init__(state)
