@@ -11,6 +11,7 @@ from tarantella import generations, recovery
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.adapter.random_operations import trace_apart
+from tarantella.keras.reduction import ops
 from tarantella.keras.reduction.collectives import broadcast_variables
 
 __all__ = ["State", "run"]
@@ -132,7 +133,8 @@ def run(function: Callable[..., Any]) -> Callable[..., Any]:
         if not isinstance(state, State):
             raise TypeError(f"the first argument of {function.__name__} is a tnt.elastic.State, not a {type(state).__name__}")
         trace_by_generation()
-        return recovery.run(state, lambda: function(state, *args, **kwargs))
+        with ops.translated_errors():
+            return recovery.run(state, lambda: function(state, *args, **kwargs))
 
     return call
 
