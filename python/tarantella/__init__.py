@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from tarantella.keras import models as models
     from tarantella.keras.context import no_sync as no_sync
     from tarantella.keras.deferred import deferred_weights as deferred_weights
+    from tarantella.keras.elastic import committed as elastic
     from tarantella.keras.loops import optimizers as optimizers
     from tarantella.keras.loops.tape import DistributedGradientTape as DistributedGradientTape
     from tarantella.keras.model import Model as Model
@@ -124,6 +125,7 @@ _LAZY = {
 _LAZY_MODULES = {
     "callbacks": "tarantella.keras.callbacks",
     "data": "tarantella.compat.data",
+    "elastic": "tarantella.keras.elastic.committed",
     "keras": "tarantella.keras",
     "models": "tarantella.keras.models",
     "optimizers": "tarantella.keras.loops.optimizers",
@@ -163,6 +165,7 @@ __all__ = [
     "callbacks",
     "data",
     "deferred_weights",
+    "elastic",
     "get_group_master_rank",
     "get_local_rank",
     "get_local_size",

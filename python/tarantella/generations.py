@@ -6,6 +6,7 @@ in a job of its own until it joins.
 """
 
 import functools
+import itertools
 import json
 import os
 import socket
@@ -18,6 +19,8 @@ from tarantella.errors import AbortedError, DeadlineError, PeerLostError, Tarant
 _LOST = (PeerLostError, DeadlineError, AbortedError)
 _BYTES = 4096
 _has_asked = False  # for a place in a generation
+_joined = 0  # generations that this process has joined
+_trainings = itertools.count(1)  # of this process
 
 
 class Position(NamedTuple):
@@ -25,8 +28,8 @@ class Position(NamedTuple):
 
     epoch: int
     step: int
-    fit: int
-    """Which call of `fit` of the script it is, from 1."""
+    training: int
+    """Which training of the script it is, from 1: a call of `fit`, or of a function of `tnt.elastic.run`."""
 
     def __str__(self) -> str:
         return " ".join(map(str, self))
@@ -61,7 +64,7 @@ def join_next(meeting: Position | None = None) -> bool | None:
     Raises:
         PeerLostError: the launcher forms none, and says why.
     """
-    global _has_asked
+    global _has_asked, _joined
     _has_asked = True
     while True:
         runtime.leave()
@@ -81,6 +84,7 @@ def join_next(meeting: Position | None = None) -> bool | None:
             if not is_loss(error):
                 raise
             continue
+        _joined += 1
         return True
 
 
@@ -95,6 +99,16 @@ def _join_first() -> None:
 runtime.before_joining(_join_first)
 
 
+def joined() -> int:
+    """How many generations this process has joined."""
+    return _joined
+
+
+def begin_training() -> int:
+    """The number of a training that begins, of those that go on when ranks are lost."""
+    return next(_trainings)
+
+
 def position_of_others(to_meet: bool) -> Position | None:
     """Asks where the training of the others is, and waits for the answer. None: the launcher has ended, or ends the job.
 
@@ -106,7 +120,13 @@ def position_of_others(to_meet: bool) -> Position | None:
 
 def size_for_script() -> int:
     """The number of ranks from which batch sizes and learning rates are computed: on a newcomer, with which the job began."""
-    return int(os.environ[variables.NEWCOMER].split()[1]) if is_newcomer() else runtime.get_size()
+    return expected_place()[1] if is_newcomer() else runtime.get_size()
+
+
+def expected_place() -> tuple[int, int]:
+    """The rank that this newcomer will probably have, and the number of ranks with which the job began."""
+    rank, size = map(int, os.environ[variables.NEWCOMER].split())
+    return rank, size
 
 
 def has_joined() -> None:
@@ -114,9 +134,18 @@ def has_joined() -> None:
     os.environ.pop(variables.NEWCOMER, None)
 
 
-def refuse() -> None:
-    """Tells the launcher that this newcomer cannot take part, so that its end is not the job's."""
+def refusal(reason: str) -> UnsupportedError:
+    """The error of a newcomer that cannot take part. The launcher hears of it, and the others go on without it."""
     _ask(Message.REFUSE)
+    text = f"this rank cannot join the others: {reason}"
+    runtime.world().abort(text)
+    error: UnsupportedError = UnsupportedError(text)
+    return error
+
+
+def refusal_of_training(others: int) -> UnsupportedError:
+    """As `refusal`, of a newcomer that is not in this training, as the others are."""
+    return refusal(f"the others are in training {others} of the script, and what the earlier ones gave is not known here")
 
 
 def _say(connection: socket.socket, message: str, position: Position | None = None) -> None:
@@ -173,7 +202,7 @@ def public(name: str, value: Any) -> Any:
         if not is_newcomer():
             return value(*args, **kwargs)
         if name in place:
-            return int(os.environ[variables.NEWCOMER].split()[place[name]])
+            return expected_place()[place[name]]
         refuse_newcomer(f"tnt.{name}")
         return None
 
@@ -185,7 +214,8 @@ def refuse_newcomer(call: str) -> None:
     if is_newcomer():
         raise UnsupportedError(
             f"{call}: this rank joins a job that runs, and the others have made this call long ago. Only scripts whose ranks "
-            "communicate in fit alone can get new ranks: use --elastic without --replacements and --max-ranks"
+            "communicate in fit, or in functions of tnt.elastic.run or hvd.elastic.run, can get new ranks: use --elastic "
+            "without --replacements and --max-ranks"
         )
 
 

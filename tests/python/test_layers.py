@@ -28,7 +28,7 @@ PYTHON = [
     ["gpus", "runtime"],
     ["generations"],
     ["collectives"],
-    ["seeding", "tuning"],
+    ["recovery", "seeding", "tuning"],
     ["tensorflow_import", "trackers"],
     ["keras/."],
     ["keras/adapter", "keras/files"],

@@ -47,6 +47,7 @@ GROUPS = {
 MODULES = {
     "Callbacks": "tarantella.keras.callbacks",
     "Optimizers": "tarantella.keras.loops.optimizers",
+    "Loops that lose ranks": "tarantella.keras.elastic.committed",
     "Models from files and from layers": "tarantella.keras.models",
 }
 

@@ -26,17 +26,27 @@ def init(comm: Any = None, process_sets: Any = None) -> None:
     global _places
     if _places is not None:
         return
-    generations.refuse_newcomer("hvd.init")
     ignored = _honour_environment()
     size = runtime.get_size()
     if comm is not None and (not isinstance(comm, (list, tuple)) or sorted(comm) != list(range(size))):
         raise UnsupportedError("hvd.init(comm=...): the job has all ranks; use process sets for a part of them")
     tensorflow_import.shuffle_by_rank()
-    place = [runtime.get_local_rank(), runtime.get_local_size()]
-    _places = collectives.all_gather(np.array(place, np.int64)).tolist()
+    renew()
     if ignored:
         runtime.logger.warning("ignored, they have no meaning here (%s): %s", page("horovod.md"), ", ".join(ignored))
     _add(process_sets)
+
+
+def renew() -> None:
+    """The ranks of the job are others than before: learns their places, and forgets process sets. Collective."""
+    global _places
+    process_sets.forget()
+    if generations.is_newcomer() and generations.joined() == 0:  # until it joins, the places that there will probably be
+        _, expected = generations.expected_place()
+        _places = [[place, expected] for place in range(expected)]
+        return
+    place = [runtime.get_local_rank(), runtime.get_local_size()]
+    _places = collectives.all_gather(np.array(place, np.int64)).tolist()
 
 
 def _add(given: Any) -> None:
@@ -64,9 +74,9 @@ def _all_places() -> list[list[int]]:
 
 
 def rank() -> int:
-    """The rank of this process."""
+    """The rank of this process; of a newcomer that has not joined, the one that it will probably have."""
     _all_places()
-    return runtime.get_rank()
+    return generations.expected_place()[0] if generations.is_newcomer() else runtime.get_rank()
 
 
 def size() -> int:
@@ -76,12 +86,12 @@ def size() -> int:
 
 def local_rank() -> int:
     """The rank among those on this node."""
-    return _all_places()[runtime.get_rank()][0]
+    return _all_places()[rank()][0]
 
 
 def local_size() -> int:
     """How many ranks are on this node."""
-    return _all_places()[runtime.get_rank()][1]
+    return _all_places()[rank()][1]
 
 
 def _peers() -> list[int]:
@@ -91,7 +101,7 @@ def _peers() -> list[int]:
 
 def cross_rank() -> int:
     """This node among those that have a rank with this local rank."""
-    return _peers().index(runtime.get_rank())
+    return _peers().index(rank())
 
 
 def cross_size() -> int:

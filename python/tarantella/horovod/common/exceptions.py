@@ -8,7 +8,7 @@ class HorovodInternalError(RuntimeError):
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """The hosts of the job have changed. Tarantella starts all ranks anew instead (`--max-restarts`) and never raises this.
+    """Ranks are about to join the job (`--elastic --replacements`). With `--max-restarts` nothing raises this.
 
     Attributes:
         skip_sync: whether the state is the same on all ranks.

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tarantella import generations
 from tarantella.errors import InvalidArgumentError, MismatchError, TarantellaError, UnsupportedError
 from tarantella.horovod.common.exceptions import HorovodInternalError
 
@@ -26,7 +27,8 @@ class WrongArgumentError(HorovodInternalError, ValueError, tf.errors.InvalidArgu
 
 @contextmanager
 def as_horovod() -> Iterator[None]:
-    """In this context errors of Tarantella become Horovod's."""
+    """In this context errors of Tarantella become Horovod's. Ranks communicate in it."""
+    generations.refuse_newcomer("a collective of Horovod's names")
     try:
         yield
     except MismatchError as error:

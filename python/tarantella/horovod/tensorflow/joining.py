@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tarantella import runtime
 from tarantella.errors import InvalidArgumentError
 from tarantella.horovod.common.process_sets import global_process_set
 from tarantella.horovod.tensorflow import graphs
@@ -26,6 +27,16 @@ _TO_BE_MADE = 0  # the number of a reducer that the ranks are about to make: a r
 
 _numbers: weakref.WeakKeyDictionary[Reducer | SparseReducer, int] = weakref.WeakKeyDictionary()
 _counter = itertools.count(1)  # reducers are made on all ranks in the same order
+
+
+def _forget() -> None:
+    """Ranks of the next generation make their reducers anew."""
+    global _counter
+    _numbers.clear()
+    _counter = itertools.count(1)
+
+
+runtime.before_leaving(_forget)
 
 
 def join() -> int:

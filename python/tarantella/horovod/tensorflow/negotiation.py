@@ -165,6 +165,7 @@ class _Queue:
 _queues: dict[int | None, _Queue] = {}
 """By the id of the process set, which no other gets."""
 _guard = threading.Lock()
+runtime.before_leaving(_queues.clear)
 
 
 def _queue(process_set: ProcessSet) -> _Queue:

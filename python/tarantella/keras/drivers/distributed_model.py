@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tarantella import collectives, generations, runtime, settings
+from tarantella import collectives, generations, recovery, runtime, settings
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter, context, files
 from tarantella.keras.callback_placement import placement
@@ -127,6 +127,7 @@ class DistributedModel:
 
     def open_hooks(self) -> StepHooks:
         """The hooks, which are made if there are none."""
+        recovery.refuse("a method of tnt.Model that communicates")
         if self.hooks is None:
             refuse_stateful_layers(self.keras_model)
             observe, sharding = functools.partial(fingerprint.record_gradients, self.keras_model), None

@@ -121,7 +121,7 @@ def fit(model: DistributedModel, arguments: FitArguments, training: Sharing, val
             model.require_compiled("fit")
         if model.is_plain:
             return _fit_on_one_rank(model.keras_model, arguments, settings)
-        preparation = Preparation(lambda: model.hooks)
+        preparation = Preparation()
         with preparation.running():
             _meet(arguments, settings)
             return _fit_on_all_ranks(model, arguments.with_validation_split(), settings, training, validation, preparation)

@@ -6,7 +6,6 @@ it needs for that step from the others.
 """
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -30,19 +29,13 @@ from tarantella.keras.step import accumulation
 from tarantella.keras.step.checks import StepChecks
 from tarantella.keras.step.hooks import StepHooks
 
-_calls = itertools.count(1)  # of `fit` in this process
 _operations = Operations()
 
 
 class Preparation:
-    """What `fit` does before its first batch is a stage of operations: it has given no rank anything that others need.
+    """What `fit` does before its first batch is a stage of operations: it has given no rank anything that others need."""
 
-    Args:
-        hooks: gives the model's; None while there are none.
-    """
-
-    def __init__(self, hooks: Callable[[], StepHooks | None]) -> None:
-        self._hooks = hooks
+    def __init__(self) -> None:
         self.is_master = runtime.is_master_rank()
         """Whether this rank was the master when it began."""
 
@@ -57,9 +50,6 @@ class Preparation:
 
     def renew(self) -> None:
         """As of `State`."""
-        hooks = self._hooks()
-        if hooks is not None:
-            hooks.reducers.close()
 
     def share(self, source: int | None, done: Sequence[int]) -> None:
         """As of `State`."""
@@ -129,7 +119,7 @@ class ElasticFit(adapter.Callback):
         self._callbacks, self._session = list(callbacks), session
         self._placed: Sequence[Any] = ()
         self._silenced: Sequence[Any] = ()
-        self._position = generations.Position(arguments["initial_epoch"] or 0, 0, next(_calls))
+        self._position = generations.Position(arguments["initial_epoch"] or 0, 0, generations.begin_training())
         self._door = generations.Door()
         self._newcomer: Newcomer | None = None
         self._trained, self._hooks = model, hooks
@@ -146,7 +136,7 @@ class ElasticFit(adapter.Callback):
         """The same dataset for Keras to iterate over. steps: of an epoch, if it has not all of them."""
         if generations.is_newcomer():
             at = self._position
-            self._newcomer = Newcomer(self._trained, self._hooks, at.fit, dataset, steps, at.epoch)
+            self._newcomer = Newcomer(self._trained, self._hooks, at.training, dataset, steps, at.epoch)
         self._batches["train_function"] = LastBatch(dataset)
         return self._batches["train_function"].dataset
 
@@ -287,7 +277,6 @@ class ElasticFit(adapter.Callback):
     def renew(self) -> None:
         self._functions.clear()
         self._traced.clear()
-        self._hooks.reducers.close()
 
     def share(self, source: int | None, done: Sequence[int]) -> None:
         if source is not None and NONE in done:

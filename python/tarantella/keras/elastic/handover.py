@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from tarantella import generations
 from tarantella.keras import adapter
 from tarantella.keras.checkpoint import callback_states, state
 from tarantella.keras.elastic.last_batch import LastBatch
-from tarantella.keras.elastic.newcomer import refusal
 from tarantella.keras.step import configuration
 from tarantella.keras.step.losses import LossKinds
 
@@ -71,7 +71,7 @@ class Handover:
         """
         reason = self._difference(record)
         if reason is not None:
-            raise refusal(reason)
+            raise generations.refusal(reason)
         history = self._model.history
         history.epoch, history.history = record["epochs"], record["history"]
         callback_states.restore(self._callbacks, record["callbacks"])

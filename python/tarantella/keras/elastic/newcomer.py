@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tarantella import generations, runtime
-from tarantella.errors import AbortedError, UnsupportedError
+from tarantella import generations
+from tarantella.errors import AbortedError
 from tarantella.keras.checkpoint.position import Position as Target
 from tarantella.keras.checkpoint.replay import Passage, depends_on_iterators_only
 
@@ -24,16 +24,16 @@ class Newcomer:
 
     Args:
         model, hooks: as for `Passage`.
-        fit: which call of `fit` it is.
+        training: which training of the script it is.
         dataset, steps: of its batches, and how many of them an epoch has if it has not all.
         initial_epoch: with which `fit` begins.
     """
 
     def __init__(
-        self, model: Any, hooks: Any, fit: int, dataset: tf.data.Dataset, steps: int | None, initial_epoch: int
+        self, model: Any, hooks: Any, training: int, dataset: tf.data.Dataset, steps: int | None, initial_epoch: int
     ) -> None:
         skips = steps is None and int(dataset.cardinality()) >= 0 and depends_on_iterators_only(dataset)
-        self._fit = fit
+        self._training = training
         self._passage = Passage(model, hooks, Target(initial_epoch, 0, 0), initial_epoch, skips)
         self._asked = time.monotonic()
         self._longest = float("inf")  # seconds of the last way
@@ -69,7 +69,7 @@ class Newcomer:
 
     def end_epoch(self) -> None:
         if missed := self._passage.missed():
-            raise refusal(f"its data {missed}, and the others have made more steps")
+            raise generations.refusal(f"its data {missed}, and the others have made more steps")
 
     def _look(self) -> None:
         while not self.has_arrived and self._passage.has_arrived():
@@ -85,16 +85,7 @@ class Newcomer:
         found = generations.position_of_others(to_meet)
         if found is None:
             raise AbortedError("the job ended before this rank could join it")
-        if found.fit != self._fit:
-            raise refusal(f"the others are in call {found.fit} of fit, and what the earlier ones gave is not known here")
+        if found.training != self._training:
+            raise generations.refusal_of_training(found.training)
         self._asked, self._meets = time.monotonic(), to_meet
         self._passage.target = Target(found.epoch, found.step, 0)
-
-
-def refusal(reason: str) -> UnsupportedError:
-    """The error of a newcomer that cannot take part. The others go on without it."""
-    generations.refuse()
-    text = f"this rank cannot join the others: {reason}"
-    runtime.world().abort(text)
-    error: UnsupportedError = UnsupportedError(text)
-    return error

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tarantella import runtime, settings
+from tarantella import generations, runtime, settings
 from tarantella.keras import adapter, context
 from tarantella.keras.adapter.random_operations import trace_apart
 from tarantella.keras.reduction import device_placement
@@ -71,7 +71,7 @@ _waiting_trials: list[Callable[[], None]] = []  # trials on what was kept in a g
 @functools.cache
 def install() -> None:
     """Watches the calls of layers from now on. Once in a process, and only in one of several ranks."""
-    if runtime.get_size() == 1 or settings.trials() == "off":
+    if (runtime.get_size() == 1 and not generations.is_elastic()) or settings.trials() == "off":
         return
     layers, original = adapter.keras.layers.Layer, adapter.keras.layers.Layer.__call__
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tarantella import runtime
+from tarantella import generations, runtime
 from tarantella.errors import TarantellaError, UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.loops import guard, models, reducers
@@ -92,11 +92,12 @@ class _Methods:
         self._original = optimizer.apply_gradients
         self._call_options: dict[str, Any] = {}
         self._reduction: LoopReduction | None = None
+        self._is_hooked = runtime.get_size() > 1 or generations.is_elastic()  # else Keras does everything between us and it
 
     def install(self) -> None:
         hook = adapter.optimizer_hook()
         self._apply = adapter.as_apply(getattr(self._optimizer, hook))
-        for owner, name, method in self._hooks.functions() if runtime.get_size() > 1 else []:
+        for owner, name, method in self._hooks.functions() if self._is_hooked else []:
             if owner is self._optimizer and name == hook:
                 self._apply = adapter.as_apply(method)
             else:
@@ -126,7 +127,7 @@ class _Methods:
         )
         try:
             with ops.translated_errors():
-                if runtime.get_size() == 1 and trainable_variables is not None:
+                if not self._is_hooked and trainable_variables is not None:
                     grads = self._reduction.reduce_gradients(grads, list(trainable_variables))
                 return self._apply(grads, trainable_variables, **kwargs)
         finally:

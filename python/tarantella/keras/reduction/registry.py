@@ -5,6 +5,7 @@ differ. The first traced step replaces it if backward makes the gradients in ano
 other fusion thresholds and drops all but the best.
 """
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -14,6 +15,8 @@ from tarantella.keras.reduction import gradient_order, gradients, sparse, statis
 from tarantella.keras.reduction.bucket_hook import PackedBucket
 from tarantella.keras.reduction.reducer import WIRE_DEFAULT, Reducer, Spec
 from tarantella.keras.reduction.sparse import SparseReducer
+
+_registries: "weakref.WeakSet[ReducerRegistry]" = weakref.WeakSet()
 
 
 class ReducerKey(NamedTuple):
@@ -55,6 +58,7 @@ class ReducerRegistry:
         self._reducers: dict[ReducerKey, tuple[Reducer | SparseReducer, list[Any]]] = {}
         self._provisional: ReducerKey | None = None
         self._stats_of_dropped = dict(statistics.NO_STATS)
+        _registries.add(self)
 
     def __iter__(self) -> Iterator[Reducer | SparseReducer]:
         return iter([reducer for reducer, _ in self._reducers.values()])
@@ -94,6 +98,7 @@ class ReducerRegistry:
             if isinstance(reducer, Reducer):
                 reducer.close()
         self._reducers.clear()
+        self._provisional = None
 
     # ----------------------------------------------------------------------------------------------- gradients
 
@@ -243,6 +248,15 @@ class ReducerRegistry:
         for reducer, variables in self._reducers.values():
             if reducer.name == "gradients":
                 yield from ((variable, reducer.tensor_steps(i)) for i, variable in enumerate(variables))
+
+
+def _close_all() -> None:
+    """A rank that leaves the job may join its next generation, for which reducers are made anew."""
+    for registry in _registries:
+        registry.close()
+
+
+runtime.before_leaving(_close_all)
 
 
 def sum_type(dtype: str) -> str:

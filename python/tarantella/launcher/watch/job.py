@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from tarantella import settings, variables
+from tarantella.installation import page
 from tarantella.launcher.base.signals import ASKING, SAVING, SignalPipe
 from tarantella.launcher.base.words import counted
 from tarantella.launcher.command_line.options import Options
@@ -320,6 +321,11 @@ class Job:
             return
         if self._generations is not None:
             self._generations.end()
+            if self._survived and failed.report is not None and failed.report.secondary:
+                self._console.message(
+                    "--elastic: ranks go on without a lost one in fit, and in functions of tnt.elastic.run or hvd.elastic.run: "
+                    f"this script has communicated elsewhere, or could not go on ({page('reliability.md')})"
+                )
         self._view.failed()
         self._failed_among = len(self._running) + 1
         self._end_soon()

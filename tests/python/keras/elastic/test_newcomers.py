@@ -86,7 +86,7 @@ def test_without_shards_a_newcomer_becomes_the_master_and_goes_on_with_files(tmp
         "model": "this rank cannot join the others: activation of Dense 'dense' is tanh here, and relu on the others",
         "data": "its data is not the others', or in another order: give a seed",
         "collective": "tnt.broadcast: this rank joins a job that runs",
-        "twice": "the others are in call 2 of fit",
+        "twice": "the others are in training 2 of the script",
         "error": "ValueError: a newcomer's",
     }.items(),
 )

@@ -29,10 +29,13 @@ class CommitStateCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self._since += 1
-        if self._since >= self.batches_per_commit and batch + 1 != (self.params or {}).get("steps"):  # the epoch's end follows
-            self._since = 0
-            _note(self.state, lambda progress: progress.note_batch(batch))
-            self.state.commit()
+        if self._since < self.batches_per_commit or batch + 1 == (self.params or {}).get("steps"):  # the epoch's end follows
+            return
+        _note(self.state, lambda progress: progress.note_batch(batch))
+        if any(progress.ends_epoch() for progress in getattr(self.state, "progress_callbacks", ())):  # it follows, too
+            return
+        self._since = 0
+        self.state.commit()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._since = 0
@@ -58,9 +61,13 @@ class _ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]
     def note_epoch(self, epoch: int) -> None:
         """The epoch has ended."""
 
+    def ends_epoch(self) -> bool:
+        """Whether this callback ends the epoch after the batch that was noted last."""
+        return False
+
 
 class UpdateBatchStateCallback(_ProgressCallback):
-    """Counts the batches of the epoch in ``state.batch``. The first epoch after a restart has only those that are left."""
+    """Counts the batches of the epoch in ``state.batch``. The first epoch after a restart or loss has those that are left."""
 
     def __init__(self, state: Any) -> None:
         super().__init__(state)
@@ -73,14 +80,17 @@ class UpdateBatchStateCallback(_ProgressCallback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.note_batch(batch)
-        steps = (self.params or {}).get("steps")
-        if self._before and steps is not None and self.state.batch >= steps and not self.model.stop_training:
+        if self.ends_epoch() and not self.model.stop_training:
             self._stops = self.model.stop_training = True  # ends this epoch, and the training unless it is taken back
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self.note_epoch(epoch)
         if self._stops:
             self._stops = self.model.stop_training = False
+
+    def ends_epoch(self) -> bool:
+        steps = (self.params or {}).get("steps")
+        return bool(self._before) and steps is not None and self.state.batch >= steps
 
     def note_batch(self, batch: int) -> None:
         self.state.batch = self._before + batch + 1
