@@ -124,7 +124,7 @@ def run(state: State, function: Callable[[], Any], renew: Callable[[], None] = l
         renew: brings up to date what depends on the ranks. Called first in each new generation, on newcomers as well.
 
     Raises:
-        UnsupportedError: a function is running in this way. What the function raises, if no rank was lost.
+        UnsupportedError: another function is running in this way. Errors of the function, if no rank was lost.
     """
     global _running
     if not generations.is_elastic():

@@ -38,7 +38,7 @@ class RemoteHost:
     Args:
         host: its name and its number of ranks.
         command: runs our process there.
-        setup: what its ranks have in common, beside their number.
+        setup: all that its ranks have in common but their number.
 
     Attributes:
         port: at which rank 0 can listen there.

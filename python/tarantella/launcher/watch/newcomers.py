@@ -128,6 +128,6 @@ def environment(running: int, size: int) -> dict[str, str]:
 
     Args:
         running: how many ranks run.
-        size: with how many the job began: what the script computes from it, such as a batch size, is that of the others.
+        size: the number of ranks with which the job began. The others have computed their batch sizes from it, too.
     """
     return {**Rendezvous.random().place(0, 1), variables.NEWCOMER: f"{running} {size}"}
