@@ -58,7 +58,7 @@ class Disturber(keras.callbacks.Callback):
 
 
 keras.utils.set_random_seed(7)
-x = np.random.default_rng(0).normal(size=(120, 4)).astype(np.float32)
+x = np.random.default_rng(0).normal(size=(2400, 4)).astype(np.float32)
 model = tnt.Model(keras.Sequential([keras.Input((4,)), keras.layers.Dense(8, activation="relu"), keras.layers.Dense(2)]))
 model.compile(keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
 model.fit(x, (x.sum(1) > 0).astype(np.int32), batch_size=12, epochs=100_000, verbose=0, callbacks=[Disturber()])
