@@ -17,7 +17,7 @@ namespace {
 
 using namespace tnt;
 
-// What a member passes.
+// The arguments of a member, for the others to compare.
 struct Wish {
   int ranks = 0;
   bool has_id = false;

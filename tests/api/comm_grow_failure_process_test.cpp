@@ -1,4 +1,4 @@
-// What can be wrong with tnt_comm_grow: named on all ranks, and nothing has changed.
+// Failures of tnt_comm_grow: all ranks name them, and nothing has changed.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -119,7 +119,7 @@ TEST(CommGrow, AfterALoss) {
   }
 }
 
-// What those that are left of a job on a network do: each process is told its rank by what has started it.
+// The ranks that are left of a job on a network meet anew: the program that started them tells each its new rank.
 TEST(CommGrow, AfterALossOnANetwork) {
   Shared<Letters> letters;
   const std::string place = tcp_rendezvous();

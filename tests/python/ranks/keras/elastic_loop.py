@@ -2,7 +2,7 @@
 
 PLAN: ``NUMBER:PHASE:COUNT`` with commas: the rank with which the launcher began as NUMBER kills itself when it comes to this
 phase so often. OPTION: ``optimizer`` reduces instead of the tape; ``wait`` for newcomers; ``bare``: without tnt.elastic; or
-what is to be refused.
+the use that is to be refused.
 """
 
 from __future__ import annotations
