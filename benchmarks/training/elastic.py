@@ -117,10 +117,11 @@ def pairs_around(ends: list[float], at: float) -> list[tuple[float, float]]:
 
 
 def cost(given: argparse.Namespace) -> dict[str, Any]:
-    """Medians of steps with the flag and without, in turn."""
+    """Medians of steps with the flag and without. Every second turn has the other order, since machines drift."""
     found: dict[str, list[float]] = {"plain": [], "elastic": []}
-    for _ in range(given.cost):
-        for kind, options in (("plain", []), ("elastic", ["--elastic"])):
+    for turn in range(given.cost):
+        for kind in ("plain", "elastic") if turn % 2 == 0 else ("elastic", "plain"):
+            options = ["--elastic"] if kind == "elastic" else []
             with tempfile.TemporaryDirectory() as name:
                 job = Job(Path(name), 2, options, given)
                 job.wait_for(given.steps // 2, 2, 0)

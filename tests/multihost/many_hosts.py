@@ -15,15 +15,15 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from two_hosts import LINK, TwoHosts, add_namespace, connect, environment_of, ip, new_name, remove, remove_stale, why_not
+from two_hosts import BURST, LINK, TwoHosts, add_namespace, connect, environment_of, ip, new_name, remove, remove_stale, why_not
 
 ALGORITHMS = {"its choice": 0, "recursive doubling": 3, "ring": 4, "segmented ring": 5, "Rabenseifner": 6}
 RUN_SECONDS = 300
 
 
 @contextlib.contextmanager
-def switched_hosts(n: int) -> Iterator[tuple[TwoHosts, list[str]]]:
-    """So many hosts on a switch, and their addresses."""
+def switched_hosts(n: int, burst: int = BURST) -> Iterator[tuple[TwoHosts, list[str]]]:
+    """So many hosts on a switch, and their addresses. burst: as for `connect`."""
     remove_stale()
     job = new_name()
     names = {f"10.77.1.{i + 1}": f"{job}h{i}" for i in range(n)}
@@ -38,7 +38,7 @@ def switched_hosts(n: int) -> Iterator[tuple[TwoHosts, list[str]]]:
                 port = f"port{i}"
                 ip("-n", name, "link", "add", LINK, "type", "veth", "peer", "name", port, "netns", switch)
                 ip("-n", switch, "link", "set", port, "master", "switch", "up")
-                connect(name, address)
+                connect(name, address, burst)
             yield TwoHosts(tuple(names.values()), environment_of(names, Path(folder))), list(names)
         finally:
             for name in [*names.values(), switch]:
@@ -70,13 +70,14 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=4)
     parser.add_argument("--per-host", type=int, default=1, help="ranks on each host (default: 1)")
     parser.add_argument("--sizes", default="4K,64K,1M,16M")
+    parser.add_argument("--burst", type=int, default=BURST, help="bytes that a link takes at once; 1600 is one packet")
     parser.add_argument("--bench", type=Path, default=Path("build/release/benchmarks/tnt-bench"))
     given = parser.parse_args()
     reason = why_not()
     if reason:
         print(f"many_hosts: skipped: {reason}")
         return 0
-    with switched_hosts(given.hosts) as (hosts, addresses):
+    with switched_hosts(given.hosts, given.burst) as (hosts, addresses):
         bench = given.bench.resolve()
         words = (hosts, addresses, given.per_host, bench, given.sizes)
         found = {name: times(*words, number) for name, number in ALGORITHMS.items()}

@@ -22,7 +22,8 @@ from pathlib import Path
 
 LINK = "tntlink"  # the same name on both ends, for options that take one
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
-SHAPE = ("tbf", "rate", "1gbit", "burst", "32kbit", "latency", "50ms")
+BURST = 4000
+"""Bytes that a link takes at once, before it is limited to its rate."""
 PREFIX = "tnt-"
 COMMAND_SECONDS = 10
 _numbers = itertools.count()
@@ -148,11 +149,12 @@ def add_namespace(name: str) -> None:
     ip("-n", name, "link", "set", "lo", "up")
 
 
-def connect(name: str, address: str) -> None:
+def connect(name: str, address: str, burst: int = BURST) -> None:
     """Gives the link of a host its address, and shapes what the host sends."""
     ip("-n", name, "address", "add", f"{address}/24", "dev", LINK)
     ip("-n", name, "link", "set", LINK, "up")
-    _run("tc", "-n", name, "qdisc", "add", "dev", LINK, "root", *SHAPE)
+    shape = ("tbf", "rate", "1gbit", "burst", str(burst), "latency", "50ms")
+    _run("tc", "-n", name, "qdisc", "add", "dev", LINK, "root", *shape)
 
 
 def environment_of(names: Mapping[str, str], folder: Path) -> dict[str, str]:
