@@ -104,7 +104,7 @@ class Simulation {
     auto world = std::make_shared<NetworkWorld>(std::make_shared<SimulatedNetwork>());
     world->set_nodes(nodes_of_ranks(rank));
     auto* comm = new NetworkCommunicator(world);
-    comm->set_doubling_limit(measure_doubling_limit(*comm, measuring_seconds));
+    comm->set_doubling(measure_doubling(*comm, measuring_seconds));
     for (const Row& planned : rows_) run_row(planned, rank, *comm);
     if (rank == 0) finish();
     barrier_->wait();  // the first rank ends the process

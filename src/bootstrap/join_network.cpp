@@ -140,9 +140,10 @@ std::unique_ptr<Communicator> make_communicator(const std::shared_ptr<Network>& 
   if (transport == TransportChoice::shm) return std::make_unique<ShmCommunicator>(join_node(settings, recorder));
   world->set_nodes(nodes);
   auto over_network = std::make_unique<NetworkCommunicator>(world);
-  if (const auto limit = measure_doubling_limit(*over_network, settings.join_seconds())) {
-    log(LogLevel::info, "all_reduce between nodes doubles up to {} bytes, as measured", *limit);
-    over_network->set_doubling_limit(limit);
+  if (const auto doubling = measure_doubling(*over_network, settings.join_seconds())) {
+    log(LogLevel::info, "all_reduce between nodes gathers up to {} bytes and doubles up to {}, as measured", doubling->above,
+        doubling->up_to);
+    over_network->set_doubling(doubling);
   }
   take_native(*over_network, transport, settings);
   if (transport != TransportChoice::hierarchical) return over_network;

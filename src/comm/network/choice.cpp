@@ -90,24 +90,30 @@ std::string NativeChoice::describe() const {
   return text.empty() ? "none" : text;
 }
 
-std::optional<std::size_t> measure_doubling_limit(NetworkCommunicator& comm, double timeout) {
-  if (comm.size() < 3 || comm.is_on_one_node()) return std::nullopt;
-  constexpr double seconds = 0.2;
+std::optional<DoublingRange> measure_doubling(NetworkCommunicator& comm, double timeout) {
+  const auto members = static_cast<std::size_t>(comm.size());
+  if (members < 3 || comm.is_on_one_node()) return std::nullopt;
+  constexpr double seconds = 0.1;  // for each border
   constexpr std::size_t times = 5;
   constexpr double clearly = 0.97;       // beyond noise
   constexpr std::size_t smallest = 512;  // bytes; below it messages cost the same whatever they hold
-  constexpr std::size_t largest = 32 * kib;
-  const AllReduceAlgorithm beyond = beyond_doubling(static_cast<std::size_t>(comm.size()));
-  Measurement measurement(comm, timeout, "measuring all_reduce");
-  std::size_t limit = smallest / 2;
-  for (std::size_t bytes = smallest; bytes <= largest && measurement.is_within(seconds); bytes *= 2) {
-    const bool is_beyond = measurement.second_is_faster(
-        Call::all_reduce, bytes, times, clearly, [&] { comm.force({.all_reduce = AllReduceAlgorithm::doubling}); },
-        [&] { comm.force({.all_reduce = beyond}); });
-    if (is_beyond) break;
-    limit = bytes;
-  }
-  return limit;
+  // The last of the sizes at which `more` is not clearly faster than `less`, nor at any before it.
+  const auto border = [&](std::size_t largest, AllReduceAlgorithm less, AllReduceAlgorithm more) {
+    Measurement measurement(comm, timeout, "measuring all_reduce");
+    std::size_t bytes = smallest;
+    while (bytes <= largest && measurement.is_within(seconds)) {
+      const bool is_beyond = measurement.second_is_faster(
+          Call::all_reduce, bytes, times, clearly, [&] { comm.force({.all_reduce = less}); },
+          [&] { comm.force({.all_reduce = more}); });
+      if (is_beyond) break;
+      bytes *= 2;
+    }
+    return bytes / 2;
+  };
+  const std::size_t most_gathered = std::min(4 * kib, CollectiveHandshake::max_gathered / members);
+  const std::size_t gathered = border(most_gathered, AllReduceAlgorithm::gather, AllReduceAlgorithm::doubling);
+  return DoublingRange{gathered < smallest ? std::min(gathered, default_doubling(members).above) : gathered,
+                       border(32 * kib, AllReduceAlgorithm::doubling, beyond_doubling(members))};
 }
 
 // The choice for the last size holds for all larger ones.

@@ -30,20 +30,31 @@ enum class ReduceScatterAlgorithm { direct, halving };
   return members < 8 ? AllReduceAlgorithm::direct : AllReduceAlgorithm::halving;
 }
 
-// bytes: of the data of one member. measured: up to how many bytes data is doubled between nodes, if it was measured. one_node:
-// messages are copies in memory, and members wait for cores more than for messages. There the borders were measured with
-// tnt-bench, 2 to 16 ranks on 2 cores. Between nodes they come from simulations of 64 ranks on four platforms
-// (docs/scaling.md): log2 n messages of S bytes against 2 log2 n messages of 2 S bytes in all, most of them inside nodes.
+// Between nodes an all_reduce doubles data of these bytes: less is gathered, more goes beyond doubling.
+struct DoublingRange {
+  std::size_t above;
+  std::size_t up_to;
+};
+
+[[nodiscard]] constexpr DoublingRange default_doubling(std::size_t members) noexcept {
+  constexpr std::size_t kib = 1024;
+  return {members <= 4 ? 2 * kib : 4 * kib / members, (members < 8 ? 16 : 4) * kib};
+}
+
+// bytes: of the data of one member. measured: what is doubled between nodes, if it was measured. one_node: messages are copies
+// in memory, and members wait for cores more than for messages. There the borders were measured with tnt-bench, 2 to 16 ranks
+// on 2 cores. Between nodes the defaults come from simulations of 64 ranks on four platforms (docs/scaling.md): log2 n messages
+// of S bytes against 2 log2 n messages of 2 S bytes in all, most of them inside nodes.
 [[nodiscard]] constexpr AllReduceAlgorithm choose_all_reduce(std::size_t members, bool one_node, std::size_t bytes,
-                                                             std::optional<std::size_t> measured) noexcept {
+                                                             std::optional<DoublingRange> measured) noexcept {
   constexpr std::size_t kib = 1024;
   if (members <= 2 || (members <= 4 && one_node)) {
     return members * bytes <= 64 * kib ? AllReduceAlgorithm::gather : AllReduceAlgorithm::direct;
   }
   if (!one_node) {
-    if (members <= 4 ? bytes <= 2 * kib : members * bytes <= 4 * kib) return AllReduceAlgorithm::gather;
-    const std::size_t doubled = measured.value_or((members < 8 ? 16 : 4) * kib);
-    return bytes <= doubled ? AllReduceAlgorithm::doubling : beyond_doubling(members);
+    const DoublingRange doubled = measured.value_or(default_doubling(members));
+    if (bytes <= doubled.above) return AllReduceAlgorithm::gather;
+    return bytes <= doubled.up_to ? AllReduceAlgorithm::doubling : beyond_doubling(members);
   }
   if (bytes <= kib && members * bytes <= 64 * kib) return AllReduceAlgorithm::gather;
   if (bytes <= 8 * kib) return AllReduceAlgorithm::doubling;
@@ -104,9 +115,10 @@ class NativeChoice {
 
 // Measurements are collective, when a job starts, on a communicator that has taken no choice yet.
 
-// Up to how many bytes an all_reduce between nodes is doubled: log2 n messages of all data cost less than twice as many of half
-// of it where messages are slow beside bytes. Milliseconds. Nothing for two members and on one node, where borders are fixed.
-[[nodiscard]] std::optional<std::size_t> measure_doubling_limit(NetworkCommunicator& comm, double timeout);
+// What an all_reduce between nodes doubles: log2 n messages of all data cost less than twice as many of half of it where
+// messages are slow beside bytes, and than messages to all others, or of the data of several members, where they are not.
+// Milliseconds. Nothing for two members and on one node, where borders are fixed.
+[[nodiscard]] std::optional<DoublingRange> measure_doubling(NetworkCommunicator& comm, double timeout);
 // Ours and the network's in turn, less than a second. Ours stay where the network's save less than a twentieth.
 [[nodiscard]] NativeChoice measure_native(NetworkCommunicator& comm, double timeout);
 

@@ -74,7 +74,7 @@ std::unique_ptr<NetworkCommunicator> NetworkCommunicator::subgroup(std::vector<i
   auto part = std::unique_ptr<NetworkCommunicator>(
       new NetworkCommunicator(group_.world, group_.context + 1 + static_cast<std::uint64_t>(index), std::move(members), self));
   part->group_.involved = group_.members;
-  part->doubling_limit_ = doubling_limit_;
+  part->doubling_ = doubling_;
   return part;
 }
 
@@ -114,7 +114,7 @@ std::unique_ptr<NetworkCommunicator> NetworkCommunicator::create_network_group(s
 std::unique_ptr<NetworkCommunicator> NetworkCommunicator::make_part(std::span<const int> members, std::uint64_t id) const {
   auto part = std::unique_ptr<NetworkCommunicator>(
       new NetworkCommunicator(group_.world, id, ranks_in_job(members, group_.members), index_of(rank(), members)));
-  part->doubling_limit_ = doubling_limit_;
+  part->doubling_ = doubling_;
   return part;
 }
 

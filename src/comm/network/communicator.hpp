@@ -75,8 +75,8 @@ class NetworkCommunicator final : public Communicator {
     std::optional<ReduceScatterAlgorithm> reduce_scatter = std::nullopt;
   };
   void force(const Forced& algorithms) noexcept { forced_ = algorithms; }
-  // As measure_doubling_limit found it; also for all communicators that are made of this one afterwards. The same on all ranks.
-  void set_doubling_limit(std::optional<std::size_t> bytes) noexcept { doubling_limit_ = bytes; }
+  // As measure_doubling found it; also for all communicators that are made of this one afterwards. The same on all ranks.
+  void set_doubling(std::optional<DoublingRange> bytes) noexcept { doubling_ = bytes; }
   [[nodiscard]] bool is_on_one_node() const noexcept { return group_.one_node; }
   void begin_handshake(const Call& call, const CallContext& context) { handshake_.begin(call, context); }
   void finish_handshake() { handshake_.finish(); }
@@ -127,7 +127,7 @@ class NetworkCommunicator final : public Communicator {
   std::vector<std::size_t> reduction_order_;
   std::vector<std::size_t> reduction_groups_;
   Forced forced_;
-  std::optional<std::size_t> doubling_limit_;
+  std::optional<DoublingRange> doubling_;
   std::shared_ptr<NativeCollectives> native_;
   NativeChoice native_choice_;
   CollectiveHandshake handshake_;

@@ -117,7 +117,7 @@ class NetworkCommunicator::AllReduce {
 AllReduceAlgorithm NetworkCommunicator::all_reduce_algorithm(const FusedBuffer& fused, tnt_op_t op) const {
   const std::size_t bytes = fused.count() * dtype_size(fused.dtype());
   const bool small = CollectiveHandshake::gathers(group_.size(), bytes);
-  AllReduceAlgorithm chosen = choose_all_reduce(group_.size(), group_.one_node, bytes, doubling_limit_);
+  AllReduceAlgorithm chosen = choose_all_reduce(group_.size(), group_.one_node, bytes, doubling_);
   if (forced_.all_reduce && (*forced_.all_reduce != AllReduceAlgorithm::gather || small)) chosen = *forced_.all_reduce;
   const std::size_t sums_bytes = fused.count() * std::max(dtype_size(fused.dtype()), sizeof(float));
   if (chosen == AllReduceAlgorithm::doubling && sums_bytes > CollectiveHandshake::max_gathered) {
