@@ -3,8 +3,8 @@
     python tests/soak/leaks.py --kills 50
 
 Two ranks of a tiny model; each time one is lost and another one has joined, rank 0 notes its descriptors, threads, mappings and
-memory, and those of the launcher. Prints them. Exit code 1 if there are more after the last time than after the second one.
-Memory may grow by what TensorFlow takes to trace a step (`MEGABYTES`).
+memory, and those of the launcher. Prints them. Exit code 1 if there are more after the last times than after the second one.
+Memory may grow by what TensorFlow takes to trace a step.
 """
 
 from __future__ import annotations

@@ -23,5 +23,8 @@ def test_what_has_grown_is_found():
     held = {"descriptors": 9, "threads": 4, "maps": 100, "shared": 6, "resident": 300}
     found = [{"rank": held} for _ in range(4)]
     assert not grown(found)
-    for name, more in {"descriptors": 1, "threads": 2, "maps": 11, "shared": 1, "resident": 25}.items():
+    for name, more in {"descriptors": 1, "threads": 2, "maps": 12, "shared": 1, "resident": 13}.items():
         assert grown([*found[:3], {"rank": {**held, name: held[name] + more}}]), name
+    ending = {"rank": {**held, "threads": held["threads"] + 11}}
+    assert not grown([*found, ending])
+    assert grown([*found[:3], ending, ending, ending])
