@@ -81,6 +81,7 @@ constexpr auto variables = std::to_array<Variable>({
     // tests' and benchmarks'
     {"TNT_INTERNAL_OVERLAP", [](S& s, Name n, Text t) { s.overlap = parse_overlap(n, t); }, nullptr},
     {"TNT_INTERNAL_NODE", [](S& s, Name, Text t) { s.node = t; }, nullptr},
+    {"TNT_INTERNAL_DOMAIN", [](S& s, Name n, Text t) { s.domain = parse_int(n, t, 1); }, nullptr},
     {"TNT_INTERNAL_TUNING", [](S& s, Name, Text t) { s.tuning = t; }, nullptr},
     {"TNT_INTERNAL_BENCH_PEERS", nothing, nullptr},  // tnt-bench: the folder with the programs it is compared to
 });

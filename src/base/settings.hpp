@@ -46,6 +46,7 @@ struct Settings {
   // for tests and benchmarks
   Overlap overlap = Overlap::automatic;  // TNT_INTERNAL_OVERLAP
   std::string node;                      // TNT_INTERNAL_NODE: ranks with different ones count as being on different nodes
+  std::optional<int> domain;             // TNT_INTERNAL_DOMAIN: ranks of a domain (comm/shm/domains.hpp); none: the machine's
   std::string tuning;                    // TNT_INTERNAL_TUNING, a file; rank 0 reads it
   std::string tuning_cache;              // the file that is used without TNT_INTERNAL_TUNING, if it exists
 

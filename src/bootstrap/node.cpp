@@ -10,6 +10,7 @@
 #include "base/log.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "comm/shm/direct_moves.hpp"
+#include "comm/shm/domains.hpp"
 #include "comm/shm/shm_communicator.hpp"
 
 namespace tnt {
@@ -55,6 +56,11 @@ std::shared_ptr<Segment> share_segment(const Settings& settings) {
   return std::make_shared<Segment>(std::move(segment));
 }
 
+// local_rank: this rank's number among those of its node.
+std::uint32_t domain_of(const Settings& settings, int local_rank) {
+  return settings.domain ? static_cast<std::uint32_t>(local_rank / *settings.domain + 1) : find_domain();
+}
+
 }  // namespace
 
 std::string node_identity(const Settings& settings) {
@@ -64,7 +70,8 @@ std::string node_identity(const Settings& settings) {
 std::shared_ptr<ShmWorld> join_node(const Settings& settings, std::shared_ptr<FlightRecorder> recorder) {
   ShmWorld::check_members(settings.ranks);  // before this rank waits for the others
   return std::make_shared<ShmWorld>(share_segment(settings), settings.rank, settings.ranks,
-                                    ShmCommunicator::world_bytes(settings.ranks), std::move(recorder));
+                                    ShmCommunicator::world_bytes(settings.ranks), std::move(recorder),
+                                    domain_of(settings, settings.rank));
 }
 
 std::shared_ptr<ShmWorld> join_node(const Settings& settings, const std::vector<int>& members, int node,
@@ -75,7 +82,8 @@ std::shared_ptr<ShmWorld> join_node(const Settings& settings, const std::vector<
   local.ranks = static_cast<int>(members.size());
   local.rendezvous += fmt::format("-{}", node);
   return std::make_shared<ShmWorld>(share_segment(local), settings.rank, settings.ranks,
-                                    ShmCommunicator::world_bytes(local.ranks), std::move(recorder));
+                                    ShmCommunicator::world_bytes(local.ranks), std::move(recorder),
+                                    domain_of(settings, local.rank));
 }
 
 }  // namespace tnt

@@ -69,18 +69,22 @@ struct Killing {
   int ranks;
   int victim;
   std::size_t count;
+  std::string domain{};  // TNT_INTERNAL_DOMAIN
 };
 class KilledTest : public ::testing::TestWithParam<Killing> {};
 
 TEST_P(KilledTest, IsNamedSoonToAllOthers) {
   const Killing& killing = GetParam();
   Shared<Board> board;
-  ProcessJob job(killing.ranks, [&](int rank) {
-    const Joined joined;
-    EXPECT_EQ(sum_until_failure(joined, *board, killing.count), TNT_PEER_LOST) << "rank " << rank << ": " << tnt_last_error();
-    EXPECT_LT(tnt_clock_ns() - board->when, 10 * second);
-    EXPECT_EQ(tnt_barrier(joined.world, nullptr, nullptr), TNT_PEER_LOST);
-  });
+  ProcessJob job(killing.ranks,
+                 [&](int rank) {
+                   const Joined joined;
+                   EXPECT_EQ(sum_until_failure(joined, *board, killing.count), TNT_PEER_LOST)
+                       << "rank " << rank << ": " << tnt_last_error();
+                   EXPECT_LT(tnt_clock_ns() - board->when, 10 * second);
+                   EXPECT_EQ(tnt_barrier(joined.world, nullptr, nullptr), TNT_PEER_LOST);
+                 },
+                 {.environment = {{"TNT_INTERNAL_DOMAIN", killing.domain}}});
   wait_for([&] { return board->rounds > 20; });
   board->when = tnt_clock_ns();
   job.send(killing.victim, SIGKILL);
@@ -102,10 +106,12 @@ TEST_P(KilledTest, IsNamedSoonToAllOthers) {
 
 INSTANTIATE_TEST_SUITE_P(Jobs, KilledTest,
                          ::testing::Values(Killing{2, 1, 3}, Killing{2, 0, 3}, Killing{3, 1, 100'000}, Killing{4, 0, 5000},
-                                           Killing{8, 7, 1'000'000}, Killing{8, 3, 3}),
+                                           Killing{8, 7, 1'000'000}, Killing{8, 3, 3}, Killing{8, 4, 5000, "4"},
+                                           Killing{8, 1, 1'000'000, "2"}),
                          [](const auto& info) {
                            return std::to_string(info.param.ranks) + "Ranks" + std::to_string(info.param.victim) + "Killed" +
-                                  std::to_string(info.param.count);
+                                  std::to_string(info.param.count) +
+                                  (info.param.domain.empty() ? "" : "InDomainsOf" + info.param.domain);
                          });
 
 class StoppedTest : public ::testing::TestWithParam<int> {};

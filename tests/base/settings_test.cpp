@@ -100,6 +100,8 @@ TEST(Settings, WordsAreTakenInAnyCase) {
   EXPECT_TRUE(read({{"TNT_FUSION_THRESHOLD", "Autotune"}}).autotune);
   EXPECT_FALSE(read({{"TNT_FUSION_THRESHOLD", "Autotune"}}).fusion_threshold);
   EXPECT_EQ(read({{"TNT_INTERNAL_NODE", "left"}}).node, "left");
+  EXPECT_EQ(read({{"TNT_INTERNAL_DOMAIN", "4"}}).domain, 4);
+  EXPECT_EQ(read({}).domain, std::nullopt);
   EXPECT_EQ(read({{"TNT_INTERNAL_TUNING", "a file"}}).tuning, "a file");
   EXPECT_EQ(read({{"TNT_NCCL_LIBRARY", "a file"}}).nccl_library, "a file");
   EXPECT_EQ(read({{"TNT_INTERNAL_TUNING", "a file"}}).tuning_cache, "");

@@ -67,5 +67,23 @@ TEST_F(NodeTest, TheNamedFileComesBeforeTheCachedOne) {
   EXPECT_EQ(taken({"", ""}, {"/no/such/file", "/no/such/file"}), (Taken{512, 512}));
 }
 
+// The second rank asks after the first has joined.
+TEST(Node, ItsRanksKnowTheirDomains) {
+  for (const auto& [size, domains] : {std::pair{1, std::vector<std::uint32_t>{1, 2}}, {2, {1, 1}}}) {
+    Settings settings;
+    settings.ranks = 2;
+    settings.rendezvous = "tnt-node-test-" + std::to_string(std::random_device()());
+    settings.token = "secret";
+    settings.timeout = 30.0;
+    settings.domain = size;
+    auto first = std::async(std::launch::async, [settings] { return join_node(settings); });
+    settings.rank = 1;
+    const auto second = join_node(settings);
+    const auto kept = first.get();
+    EXPECT_EQ(kept->domains({0, 1}), domains);
+    EXPECT_EQ(second->domains({0, 1}), domains);
+  }
+}
+
 }  // namespace
 }  // namespace tnt

@@ -133,7 +133,7 @@ const Tuning extremes[] = {
 
 class ExtremeTuning : public ::testing::TestWithParam<Tuning> {};
 
-constexpr int ranks = 3;
+constexpr int extreme_ranks = 3;
 
 void expect_right_sums(Communicator& comm) {
   for (const std::size_t count : {0U, 1U, 16U, 129U, 1024U, 5000U, 16384U, 16385U, 70'001U, 300'000U}) {
@@ -159,10 +159,10 @@ TEST_P(ExtremeTuning, SumsAreRight) {
   ShmWorld::publish_tuning(descriptor, table);
   const auto segment = std::make_shared<Segment>(std::move(descriptor));
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
+  for (int rank = 0; rank < extreme_ranks; ++rank) {
     threads.emplace_back([&segment, rank] {
-      const auto world = std::make_shared<ShmWorld>(segment, rank, ranks, ShmCommunicator::world_bytes(ranks));
-      EXPECT_EQ(world->tuning(ranks), GetParam());
+      const auto world = std::make_shared<ShmWorld>(segment, rank, extreme_ranks, ShmCommunicator::world_bytes(extreme_ranks));
+      EXPECT_EQ(world->tuning(extreme_ranks), GetParam());
       ShmCommunicator comm(world);
       expect_right_sums(comm);
     });

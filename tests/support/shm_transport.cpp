@@ -12,15 +12,16 @@ namespace {
 
 class ShmTransport final : public Transport {
  public:
-  explicit ShmTransport(int ranks) : ranks_(ranks) {
+  explicit ShmTransport(int ranks, std::vector<std::uint32_t> domains = {}) : ranks_(ranks), domains_(std::move(domains)) {
     FileDescriptor segment = Segment::create();
     descriptor_ = FileDescriptor(fcntl(segment.get(), F_DUPFD_CLOEXEC, 0));
     segment_ = std::make_shared<Segment>(std::move(segment));
   }
 
   [[nodiscard]] std::unique_ptr<Communicator> join(int rank) override {
+    const std::uint32_t domain = domains_.empty() ? 0 : domains_.at(static_cast<std::size_t>(rank));
     return std::make_unique<ShmCommunicator>(
-        std::make_shared<ShmWorld>(segment_, rank, ranks_, ShmCommunicator::world_bytes(ranks_)));
+        std::make_shared<ShmWorld>(segment_, rank, ranks_, ShmCommunicator::world_bytes(ranks_), nullptr, domain));
   }
 
   [[nodiscard]] std::int64_t bytes_taken() const override {
@@ -31,6 +32,7 @@ class ShmTransport final : public Transport {
 
  private:
   int ranks_;
+  std::vector<std::uint32_t> domains_;
   FileDescriptor descriptor_;  // the segment does not give away its own
   std::shared_ptr<Segment> segment_;
 };
@@ -40,5 +42,10 @@ class ShmTransport final : public Transport {
 Groups summed_groups(int ranks) { return one_group(static_cast<std::size_t>(ranks)); }
 
 std::unique_ptr<Transport> make_transport(int ranks) { return std::make_unique<ShmTransport>(ranks); }
+
+std::unique_ptr<Transport> make_transport_in(std::vector<std::uint32_t> domains) {
+  const int ranks = static_cast<int>(domains.size());
+  return std::make_unique<ShmTransport>(ranks, std::move(domains));
+}
 
 }  // namespace tnt::testing

@@ -26,6 +26,8 @@ class Transport {
 [[nodiscard]] std::unique_ptr<Transport> make_transport(int ranks);
 // Of hierarchical_transport.cpp, in which ranks alternate between two nodes otherwise. nodes: of each rank, numbered from 0.
 [[nodiscard]] std::unique_ptr<Transport> make_transport_on(std::vector<int> nodes);
+// Of shm_transport.cpp, in which ranks are in no domain otherwise. domains: of each rank (comm/shm/domains.hpp).
+[[nodiscard]] std::unique_ptr<Transport> make_transport_in(std::vector<std::uint32_t> domains);
 [[nodiscard]] Groups summed_groups(int ranks);  // ranks whose sum is taken first; all of them where there is one node
 
 }  // namespace tnt::testing

@@ -11,6 +11,7 @@ from pathlib import Path
 from gpu_check import build as building
 from gpu_check import prebuilt
 from gpu_check.cores import check_cores
+from gpu_check.domains import check_domains
 from gpu_check.machine import Gpu, Nccl, find_tool
 from gpu_check.run import ROOT, Clock, Failed, Line, Skipped, call, job, json_lines
 from gpu_check.several_ranks import RANKS, Programs, check_ranks, ways_of
@@ -191,15 +192,19 @@ def cores(check: Check) -> str:
     return check_cores(check.program("tnt-bench"), check.clock, check.add, torch_version(check) is not None)
 
 
+def domains(check: Check) -> str:
+    return check_domains(check.program("tnt-bench"), check.clock, check.add)
+
+
 PARTS: dict[str, Callable[[Check], str]] = {
     "build": build, "unit": unit, "bench": bench, "nccl": nccl, "foreach": foreach,
-    "sanitizer": sanitizer, "ranks": ranks, "torch": torch, "cores": cores,
+    "sanitizer": sanitizer, "ranks": ranks, "torch": torch, "cores": cores, "domains": domains,
 }  # fmt: skip
 COMMANDS = {
     "first": ("build", "unit", "bench", "nccl", "foreach"),
-    "second": ("build", "sanitizer", "ranks", "torch", "cores"),
+    "second": ("build", "sanitizer", "ranks", "torch", "cores", "domains"),
 }
 MINUTES = {  # estimated, on 16 cores; build: when nothing came along
     "build": 2.0, "unit": 1.0, "bench": 1.0, "nccl": 1.0, "foreach": 0.5,
-    "sanitizer": 2.5, "ranks": 2.0, "torch": 1.5, "cores": 1.0,
+    "sanitizer": 2.5, "ranks": 2.0, "torch": 1.5, "cores": 1.0, "domains": 0.8,
 }  # fmt: skip

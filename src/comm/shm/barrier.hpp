@@ -1,16 +1,21 @@
 // The barrier of the shared-memory collectives. Each rank announces its call and arrives; a rank that waits too long learns
 // which rank is missing and why.
+//
+// Every rank looks at the line of every other one. Where ranks are in domains (domains.hpp), only the first rank of each, its
+// leader, looks at those of its domain; the leaders look at each other's, and each then releases its domain.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "comm/call.hpp"
 #include "comm/communicator.hpp"
 #include "comm/flight_recorder.hpp"
+#include "comm/shm/domains.hpp"
 #include "comm/shm/peer_monitor.hpp"
 #include "comm/shm/wait.hpp"
 
@@ -56,8 +61,23 @@ class ShmBarrier {
     // of even and odd calls: a rank that is one call ahead must not overwrite a call that others still read
     std::array<Call, 2> calls;
   };
+  // What the leaders tell: each other, and the members of their domains.
+  struct Domain {
+    alignas(64) std::atomic<std::uint64_t> arrived;   // barriers: of all members of the domain
+    std::array<std::uint64_t, 2> signatures;          // of their even and odd calls
+    alignas(64) std::atomic<std::uint64_t> released;  // barriers: of all members of all domains
+    EventCount event_count;                           // members sleep here until they are released
+  };
 
-  void check_progress(const WaitInfo& info, const Deadline& deadline);
+  void find_domains();
+  void meet_in_domains();
+  [[nodiscard]] bool domain_has_arrived(std::size_t& next);
+  [[nodiscard]] bool leaders_have_met(std::size_t& next);
+
+  // Waits until ready() is true. check(deadline) is called now and then, as in wait_until.
+  template <typename Ready, typename Check>
+  void wait(EventCount& event_count, const Ready& ready, const Check& check);
+  void check_progress(const std::function<bool(std::size_t)>& missing, const Deadline& deadline);
   [[nodiscard]] bool missing(std::size_t member) const noexcept {
     return members_memory_[member].arrived.load(std::memory_order_acquire) < round_;
   }
@@ -68,11 +88,14 @@ class ShmBarrier {
   Control* control_;
   Member* members_memory_;
   std::vector<int> members_;
+  Domain* domains_memory_;
   std::size_t self_;
   BackoffPolicy backoff_;
   std::uint64_t round_ = 0;
   std::uint64_t calls_ = 0;
   bool compared_ = true;
+  std::vector<std::size_t> borders_;  // of domains; empty: there is one level
+  std::size_t domain_ = 0;            // this rank's
   Call call_;
   CallContext context_{0.0};
   FlightLane lane_;
@@ -88,20 +111,23 @@ inline void ShmBarrier::record(std::int64_t begin_ns) noexcept {
 
 template <typename Missing>
 void ShmBarrier::await(const Missing& missing) {
-  if (!recorded_) record(0);  // here, where a rank mostly waits, it costs the call no time
-  std::size_t next = 0;       // all members before it have arrived
+  std::size_t next = 0;  // all members before it have arrived
   const auto all_here = [&] {
     while (next < members_.size() && !missing(next)) ++next;
     return next == members_.size();
   };
-  if (all_here()) return;
+  wait(control_->event_count, all_here, [&](const Deadline& deadline) { check_progress(missing, deadline); });
+}
+
+template <typename Ready, typename Check>
+void ShmBarrier::wait(EventCount& event_count, const Ready& ready, const Check& check) {
+  if (!recorded_) record(0);  // here, where a rank mostly waits, it costs the call no time
+  if (ready()) return;
   const Deadline deadline(context_.timeout);
   lane_.waits(deadline.begin_ns());
-  const WaitInfo info{.members = members_, .missing = missing, .waiter = [&] { return waiter(); }};
   const bool near = compared_;  // all members are in this call
-  waited_until_ =
-      wait_until(control_->event_count, near && context_.wait_hint == WaitHint::idle ? backoff_.spinning() : backoff_, all_here,
-                 [&] { check_progress(info, deadline); });
+  waited_until_ = wait_until(event_count, near && context_.wait_hint == WaitHint::idle ? backoff_.spinning() : backoff_, ready,
+                             [&] { check(deadline); });
 }
 
 }  // namespace tnt

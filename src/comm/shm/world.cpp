@@ -33,6 +33,7 @@ struct ShmWorld::Header {
   struct alignas(64) Rank {
     std::atomic<std::int32_t> pid;
     std::atomic<Presence> presence;
+    std::atomic<std::uint32_t> domain;
   };
 
   ErrorRecord error;
@@ -61,7 +62,7 @@ struct FreeRegion {
 std::uint64_t ShmWorld::first_offset() noexcept { return whole_pages(sizeof(Header)); }
 
 ShmWorld::ShmWorld(std::shared_ptr<Segment> segment, int rank, int ranks, std::size_t first_region,
-                   std::shared_ptr<FlightRecorder> recorder)
+                   std::shared_ptr<FlightRecorder> recorder, std::uint32_t domain)
     : segment_(std::move(segment)),
       recorder_(std::move(recorder)),
       rank_(rank),
@@ -75,6 +76,7 @@ ShmWorld::ShmWorld(std::shared_ptr<Segment> segment, int rank, int ranks, std::s
   header_ = reinterpret_cast<Header*>(mapping_->data());
   if (header_->has_tuning != 0) tuning_ = header_->tuning;
   Header::Rank& self = header_->ranks[static_cast<std::size_t>(rank_)];
+  self.domain.store(domain);
   self.pid.store(getpid());
   self.presence.store(Presence::joined);
 }
@@ -136,6 +138,13 @@ std::optional<Error> ShmWorld::async_error() const {
 }
 
 int ShmWorld::pid(int rank) const noexcept { return header_->ranks[static_cast<std::size_t>(rank)].pid.load(); }
+
+std::vector<std::uint32_t> ShmWorld::domains(const std::vector<int>& ranks) const {
+  std::vector<std::uint32_t> result;
+  result.reserve(ranks.size());
+  for (const int rank : ranks) result.push_back(header_->ranks[static_cast<std::size_t>(rank)].domain.load());
+  return result;
+}
 
 bool ShmWorld::all_wait(const std::vector<int>& ranks) const {
   return remote_abort_link_ && remote_abort_link_->all_wait(ranks);

@@ -36,9 +36,10 @@ class RemoteAbortLink : NonCopyable {
 class ShmWorld {
  public:
   // Every rank of the job makes one, with the same segment fresh from Segment::create. first_region: bytes of the region at
-  // first_offset(), whose offset all ranks know. recorder: gets the calls of the communicators; may be null.
+  // first_offset(), whose offset all ranks know. recorder: gets the calls of the communicators; may be null. domain: this
+  // rank's (domains.hpp).
   ShmWorld(std::shared_ptr<Segment> segment, int rank, int ranks, std::size_t first_region,
-           std::shared_ptr<FlightRecorder> recorder = nullptr);
+           std::shared_ptr<FlightRecorder> recorder = nullptr, std::uint32_t domain = 0);
   ~ShmWorld();  // tells the other ranks that this rank has left
 
   // Throws TNT_UNSUPPORTED if a node cannot have so many ranks, that is, if a communicator in its memory cannot.
@@ -74,6 +75,8 @@ class ShmWorld {
   enum class PeerStatus { alive, left, dead };
   [[nodiscard]] PeerStatus peer_status(int rank);  // from any thread
   [[nodiscard]] int pid(int rank) const noexcept;
+  // The domain of each of these ranks, the same on all of them. Only when they have joined, that is, after a collective.
+  [[nodiscard]] std::vector<std::uint32_t> domains(const std::vector<int>& ranks) const;
   // Whether each of the ranks says that it waits itself, perhaps for another node. Takes up to 0.25 s; for a deadline.
   [[nodiscard]] bool all_wait(const std::vector<int>& ranks) const;
   // How these ranks wait for one another. Nothing is known of members that have not joined yet, so ask again after a
