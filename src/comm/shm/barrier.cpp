@@ -4,6 +4,7 @@
 
 #include "base/log.hpp"
 #include "comm/error_messages.hpp"
+#include "comm/shm/domains.hpp"
 
 namespace tnt {
 
