@@ -40,7 +40,9 @@ class FindDomain : public ::testing::Test {
     write(cache + "shared_cpu_list", cores);
   }
   [[nodiscard]] std::string all() const { return std::to_string(cores_.front()) + "-" + std::to_string(cores_.back()); }
-  [[nodiscard]] std::uint32_t after(int core) const { return static_cast<std::uint32_t>(core) + 1; }
+  [[nodiscard]] static std::uint32_t domain(int cores, int first) {
+    return static_cast<std::uint32_t>(cores << domain_bits | (first + 1));
+  }
 
   std::string root_ = ::testing::TempDir() + "tnt_domains_XXXXXX";
   std::vector<int> cores_;  // of this thread
@@ -48,10 +50,10 @@ class FindDomain : public ::testing::Test {
 
 TEST_F(FindDomain, IsThatOfTheLastLevelCache) {
   write_cache(0, 1, std::to_string(cores_[0]));
-  write_cache(1, 3, all() + ",1000");
+  write_cache(1, 3, all() + ",1000");  // and one more
   write_cache(2, 2, std::to_string(cores_[0]));
   write("node/node0/cpulist", "0-1023");
-  EXPECT_EQ(find_domain(root_), after(cores_.front()));
+  EXPECT_EQ(find_domain(root_), domain(cores_.back() - cores_.front() + 2, cores_.front()));
 }
 
 TEST_F(FindDomain, IsThatOfTheMemoryWithoutALargeCache) {
@@ -59,7 +61,7 @@ TEST_F(FindDomain, IsThatOfTheMemoryWithoutALargeCache) {
   write("node/possible", "0-1");
   write("node/node0/cpulist", "1020-1023");
   write("node/node1/cpulist", "0-1019");
-  EXPECT_EQ(find_domain(root_), 1U);
+  EXPECT_EQ(find_domain(root_), domain(1020, 0));
 }
 
 TEST_F(FindDomain, IsNoneWithoutFilesOrForCoresOfSeveral) {
@@ -72,7 +74,7 @@ TEST_F(FindDomain, IsNoneWithoutFilesOrForCoresOfSeveral) {
     CPU_ZERO(&one);
     CPU_SET(cores_[0], &one);
     ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
-    EXPECT_EQ(find_domain(root_), after(cores_[0]));
+    EXPECT_EQ(find_domain(root_), domain(1, cores_[0]));
   })
       .join();
 }
@@ -80,6 +82,16 @@ TEST_F(FindDomain, IsNoneWithoutFilesOrForCoresOfSeveral) {
 TEST(DomainBorders, AreThoseOfConsecutiveMembers) {
   EXPECT_EQ(domain_borders(std::vector<std::uint32_t>{1, 1, 1, 1, 9, 9, 9, 9}), (Borders{0, 4, 8}));
   EXPECT_EQ(domain_borders(std::vector<std::uint32_t>{9, 9, 9, 1, 1, 1, 1, 1, 5, 5}), (Borders{0, 3, 8, 10}));
+}
+
+// With more ranks than cores, a second level only hands the cores around more often.
+TEST(DomainBorders, AreNoneForMoreMembersThanCores) {
+  for (const std::uint32_t cores : {3U, 4U}) {
+    const std::uint32_t last = cores << domain_bits | 9;
+    const std::uint32_t first = 4 << domain_bits | 1;
+    EXPECT_EQ(domain_borders(std::vector{first, first, first, first, last, last, last, last}),
+              cores == 4 ? (Borders{0, 4, 8}) : Borders{});
+  }
 }
 
 TEST(DomainBorders, AreNoneForOneLevel) {

@@ -4,6 +4,7 @@
 
 #include "base/log.hpp"
 #include "comm/error_messages.hpp"
+#include "comm/shm/domains.hpp"
 
 namespace tnt {
 
@@ -91,7 +92,7 @@ bool ShmBarrier::domain_has_arrived(std::size_t& next) {
   for (std::size_t member = self_ + 1; member < next && !compared_; ++member) {
     if (members_memory_[member].calls[calls_ % 2] != call_) compare_calls();
   }
-  own.signatures[calls_ % 2] = signature();
+  if (!compared_) own.signatures[calls_ % 2] = signature();  // once a call: others may still read it in the next barrier
   own.arrived.store(round_, std::memory_order_release);
   notify_all(control_->event_count);
   return true;

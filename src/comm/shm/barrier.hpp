@@ -15,7 +15,6 @@
 #include "comm/call.hpp"
 #include "comm/communicator.hpp"
 #include "comm/flight_recorder.hpp"
-#include "comm/shm/domains.hpp"
 #include "comm/shm/peer_monitor.hpp"
 #include "comm/shm/wait.hpp"
 

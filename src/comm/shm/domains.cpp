@@ -63,7 +63,8 @@ std::uint32_t find_domain(const std::filesystem::path& root) {
   if (CPU_COUNT(&domain) == 0) domain = neighbours_by_memory(core, root);
   cpu_set_t both;
   CPU_AND(&both, &own, &domain);
-  return CPU_EQUAL(&both, &own) != 0 ? static_cast<std::uint32_t>(first_of(domain)) + 1 : 0;
+  if (CPU_EQUAL(&both, &own) == 0) return 0;
+  return static_cast<std::uint32_t>(CPU_COUNT(&domain) << domain_bits | (first_of(domain) + 1));
 }
 
 std::vector<std::size_t> domain_borders(std::span<const std::uint32_t> domains) {
@@ -77,8 +78,12 @@ std::vector<std::size_t> domain_borders(std::span<const std::uint32_t> domains) 
     borders.push_back(member);
   }
   borders.push_back(domains.size());
-  const auto alone = std::ranges::adjacent_find(borders, [](std::size_t a, std::size_t b) { return b - a == 1; });
-  return seen.size() == 1 || alone != borders.end() ? std::vector<std::size_t>{} : borders;
+  for (std::size_t domain = 0; domain < seen.size(); ++domain) {
+    const std::size_t own = borders[domain + 1] - borders[domain];
+    const std::size_t cores = seen[domain] >> domain_bits;
+    if (own == 1 || (cores > 0 && own > cores)) return {};
+  }
+  return seen.size() == 1 ? std::vector<std::size_t>{} : borders;
 }
 
 }  // namespace tnt
