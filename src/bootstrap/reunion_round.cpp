@@ -132,6 +132,8 @@ void ReunionRound::greet(Connection connection) {
   if (!request || request->token != places_.token || request->verb != "meet") return;
   const auto peer = std::find_if(peers_.begin(), peers_.end(), [&](const Peer& one) { return one.rank == request->rank; });
   if (peer == peers_.end()) return send_line(connection.socket, gone_on_line());
+  char next = 0;
+  if (::recv(connection.socket.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT) == 0) return;  // it came earlier, and has gone
   double seconds = 0;
   std::istringstream(request->rest) >> seconds;
   end_ns_ = std::min(end_ns_, now_ns() + static_cast<std::int64_t>(seconds * 1e9));
