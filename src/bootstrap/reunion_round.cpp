@@ -85,8 +85,11 @@ void ReunionRound::step() {
   for (Connection& stranger : std::exchange(strangers_, {})) {
     const bool speaks = (seen++)->revents != 0;
     const auto state = speaks ? stranger.reader.read(stranger.socket) : LineReader::State::incomplete;
-    if (state == LineReader::State::complete) greet(std::move(stranger));
-    if (state == LineReader::State::incomplete) strangers_.push_back(std::move(stranger));
+    if (state == LineReader::State::complete) {
+      greet(std::move(stranger));
+    } else if (state == LineReader::State::incomplete) {
+      strangers_.push_back(std::move(stranger));
+    }
   }
   for (Peer& peer : peers_) {
     if ((seen++)->revents != 0) peer.connected ? read(peer, peer.to) : finish_connecting(peer);
