@@ -247,8 +247,8 @@ TNT_EXPORT tnt_status_t tnt_comm_abort(tnt_comm_t comm, const char* reason);
 
 /* How far the errors of a communicator reach. */
 typedef enum {
-  TNT_ERRORS_END_JOB = 0, /* all communication of the job; the default                  */
-  TNT_ERRORS_RETURN = 1   /* the communicator, on all of its ranks; the others are alive */
+  TNT_ERRORS_END_JOB = 0, /* all communication of the job; the default                                      */
+  TNT_ERRORS_RETURN = 1   /* the communicator, on all of its ranks; the others are alive. See below for TCP */
 } tnt_error_mode_t;
 
 /* Collective; all ranks pass the same mode, else TNT_MISMATCH, and nothing has changed. With TNT_ERRORS_RETURN an error of the
@@ -257,9 +257,12 @@ typedef enum {
  * fails on others. The communicator then stays failed; destroy it, or make one of those alive (tnt_comm_shrink). Other
  * communicators are not concerned, except that the errors of those that end the job end this one, too. Communicators and
  * reducers that are made of this one afterwards begin with its mode; a reducer also fails when its communicator fails.
+ * Over TCP an error still ends all communication of the job, and TNT_ERRORS_RETURN means that those alive can go on: each rank
+ * opens a port, at which the others reach it after the error. Communicators that are made of this one begin with
+ * TNT_ERRORS_END_JOB there: set the mode of each that shall be shrunk.
  * The mode also holds for its GPUs: NCCL's communicators are then aborted on all ranks, and the smaller communicator opens new
- * ones. TNT_INVALID_ARGUMENT: the communicator has used GPUs before. TNT_UNSUPPORTED: the ranks are not all in the shared
- * memory of one node; ranks that are left of a job on a network meet by tnt_comm_grow with comm NULL. */
+ * ones. TNT_INVALID_ARGUMENT: the communicator has used GPUs before. TNT_UNSUPPORTED: the ranks communicate by MPI, which ends
+ * a job of which a process has died. */
 TNT_EXPORT tnt_status_t tnt_comm_set_error_mode(tnt_comm_t comm, tnt_error_mode_t mode);
 
 /* Collective over the ranks of comm that are alive. *smaller: a communicator of these, in the same order, with the mode and the
@@ -267,7 +270,13 @@ TNT_EXPORT tnt_status_t tnt_comm_set_error_mode(tnt_comm_t comm, tnt_error_mode_
  * that they have to call; what was started on it ends. Waits until each rank of comm has called or has ended. A rank that has
  * not called when the deadline of the first one passes is left out, and gets TNT_TIMEOUT when it calls. All ranks get the same
  * members, whenever one dies: a rank that dies after it has called may be among them, and the first collective then says so.
- * Once for each communicator; TNT_INVALID_ARGUMENT afterwards. Cost: as a barrier. */
+ * Once for each communicator; TNT_INVALID_ARGUMENT afterwards. Cost: as a barrier.
+ * Over TCP smaller is a job of its own, in which errors name its own ranks, and has the transport that tnt_init would choose.
+ * A rank has ended if its host refuses a connection to it, or if it has destroyed comm. At the deadline those that have called
+ * go on only if they are more than half of all ranks of comm, or half with rank 0: else a host that is cut off would go on
+ * twice. Otherwise they get TNT_TIMEOUT, as does a rank that is left out, at the latest after its own deadline. A rank that
+ * calls when all others have ended goes on alone. If ranks die in the call, it may take up to twice the deadline, and then what
+ * tnt_init may take. Cost: as tnt_init. */
 TNT_EXPORT tnt_status_t tnt_comm_shrink(tnt_comm_t comm, tnt_comm_t* smaller);
 
 /* Where processes meet, and the secret by which they know one another: text that the program passes on by means of its own, to

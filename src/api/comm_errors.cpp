@@ -27,6 +27,26 @@ void check_equal_modes(Communicator& comm, int mode, const CallContext& call) {
   }
 }
 
+// Where TCP connects the ranks, an error ends all of its connections, and the ranks prepare to meet anew.
+void set_mode(tnt_comm& comm, bool returns) {
+  Communicator& communicator = *comm.communicator;
+  const bool by_tcp = !communicator.hosts().empty();
+  if (!by_tcp) communicator.set_error_scope(returns ? ErrorScope::communicator : ErrorScope::job);
+  if (!returns) comm.reunion.reset();
+  if (returns && by_tcp) comm.reunion = std::make_unique<Reunion>(communicator, Runtime::get().context(comm));
+}
+
+// Has the mode and the deadline of comm, whatever its transport.
+tnt_comm_t meet_anew(tnt_comm& comm) {
+  Reunion::Result met;
+  comm.executor.run([&] { met = comm.reunion->meet(Runtime::get().settings_to_meet(comm.timeout)); });
+  Communicator& smaller = *met.job.communicator;
+  if (smaller.hosts().empty()) smaller.set_error_scope(ErrorScope::communicator);
+  const tnt_comm_t made = make_grown(std::move(met.job), met.rank, comm.timeout);
+  HandleUse(made)->reunion = std::move(met.next);
+  return made;
+}
+
 }  // namespace
 
 extern "C" {
@@ -61,7 +81,7 @@ tnt_status_t tnt_comm_set_error_mode(tnt_comm_t comm, tnt_error_mode_t mode) {
     }
     on->executor.run([&] {
       check_equal_modes(*on->communicator, mode, Runtime::get().context(*on));
-      on->communicator->set_error_scope(mode == TNT_ERRORS_RETURN ? ErrorScope::communicator : ErrorScope::job);
+      set_mode(*on, mode == TNT_ERRORS_RETURN);
       // reducers that are made from now on do not take communicators with the mode of before
       on->pool = std::make_shared<CommunicatorPool>(false);
       on->pool_with_flat_sums = std::make_shared<CommunicatorPool>(true);
@@ -75,14 +95,17 @@ tnt_status_t tnt_comm_shrink(tnt_comm_t comm, tnt_comm_t* smaller) {
     required(smaller, "smaller") = nullptr;
     const HandleUse on(comm);
     Communicator& communicator = *on->communicator;
-    if (communicator.error_scope() == ErrorScope::job) {
+    if (!on->reunion && communicator.error_scope() == ErrorScope::job) {
       fail(TNT_INVALID_ARGUMENT,
-           "an error of this communicator ends the job: call tnt_comm_set_error_mode with TNT_ERRORS_RETURN before the error; "
-           "over a network, ranks that are left meet in a new communicator by a unique id (tnt_comm_grow with comm NULL)");
+           "an error of this communicator ends the job: call tnt_comm_set_error_mode with TNT_ERRORS_RETURN before the error");
     }
     // ends what was started on it, here and on ranks that have not noticed an error
     communicator.abort(TNT_ABORTED,
                        fmt::format("{} called tnt_comm_shrink: all ranks of the communicator call it", own_name(*on)));
+    if (on->reunion) {
+      *smaller = meet_anew(*on);
+      return;
+    }
     std::unique_ptr<Communicator> made;
     on->executor.run([&] { made = communicator.shrink(Runtime::get().context(*on)); });
     *smaller = make_part(*on, std::move(made));

@@ -58,18 +58,12 @@ tnt_unique_id_t agree(tnt_comm& comm, const tnt_unique_id_t* id, int ranks) {
 
 // Waits for all. timeout: the deadline of the new communicator; 0: of the settings.
 tnt_comm_t meet(const tnt_unique_id_t& id, int rank, int ranks, double timeout) {
-  Settings settings = Runtime::get().settings();
+  Settings settings = Runtime::get().settings_to_meet(timeout);
   MeetingPlace place = read_unique_id(id);
   settings.rank = rank;
   settings.ranks = ranks;
   settings.rendezvous = std::move(place.rendezvous);
   settings.token = std::move(place.token);
-  settings.join_timeout = timeout;
-  settings.flight_record.clear();  // its ranks are not those that the launcher has started
-  if (settings.transport == TransportChoice::mpi || settings.transport == TransportChoice::mpi_native ||
-      settings.transport == TransportChoice::mpi_auto) {
-    settings.transport = TransportChoice::automatic;  // MPI knows no newcomers
-  }
   return make_grown(join_at_rendezvous(settings), rank, timeout);
 }
 

@@ -29,7 +29,7 @@ struct Registry {
   std::atomic<tnt_comm_t> world{nullptr};  // the handle of its communicator
   std::atomic<int> pid{0};                 // of the rank
   std::mutex grown_mutex;
-  std::vector<tnt_comm_t> grown;  // of tnt_comm_grow; some may be destroyed
+  std::vector<tnt_comm_t> grown;  // of make_grown; some may be destroyed
 };
 
 // Never destroyed: other threads may still be in a call when the process exits.
@@ -120,6 +120,17 @@ void fail_in_fork() {
 Runtime::Runtime(Settings settings, std::shared_ptr<FlightRecorder> recorder)
     : settings_(std::move(settings)), trace_(job_name(settings_), settings_.rank), recorder_(std::move(recorder)) {
   trace_.start(settings_.timeline);
+}
+
+Settings Runtime::settings_to_meet(double timeout) const {
+  Settings settings = settings_;
+  settings.join_timeout = timeout > 0 ? timeout : settings.timeout;
+  settings.flight_record.clear();  // its ranks are not those that the launcher has started
+  if (settings.transport == TransportChoice::mpi || settings.transport == TransportChoice::mpi_native ||
+      settings.transport == TransportChoice::mpi_auto) {
+    settings.transport = TransportChoice::automatic;  // MPI knows no newcomers
+  }
+  return settings;
 }
 
 std::shared_ptr<ProgressEngine> Runtime::progress_engine() {

@@ -11,6 +11,7 @@
 #include "base/settings.hpp"
 #include "base/trace.hpp"
 #include "bootstrap/join.hpp"
+#include "bootstrap/reunion.hpp"
 #include "comm/communicator.hpp"
 #include "comm/executor.hpp"
 #include "reducer/communicator_pool.hpp"
@@ -36,9 +37,11 @@ struct tnt_comm {
 
   std::shared_ptr<tnt::Network> network;  // of the communicator of all ranks, if they are connected by one
   std::unique_ptr<tnt::Communicator> communicator;
-  int rank_in_job;                 // of this process, as errors name it: in the communicator that tnt_init or _grow has made
+  int rank_in_job;                 // of this process, as errors name it: in the communicator whose ranks have joined or met
   bool defers_cancellation;        // the communicator's answer
   std::atomic<double> timeout{0};  // seconds; 0: of the settings
+  // with TNT_ERRORS_RETURN, if TCP connects the ranks or those of a communicator of which this one came; else null
+  std::unique_ptr<tnt::Reunion> reunion;
   // the following members are destroyed first, which waits for operations that were started on the communicator
   std::mutex device_mutex;
   std::shared_ptr<tnt::DeviceCollectives> device_collectives;  // created by the first call with a stream
@@ -65,6 +68,8 @@ class Runtime {
     return own > 0 ? own : settings_.timeout;
   }
   [[nodiscard]] CallContext context(const tnt_comm& comm) const noexcept { return {.timeout = timeout(comm)}; }
+  // Of processes that meet in a communicator which is a job of its own. timeout: its deadline; 0: of the settings.
+  [[nodiscard]] Settings settings_to_meet(double timeout) const;
   // Of all reducers in host memory. Exists as long as one of them, so that a process without reducers has no threads.
   [[nodiscard]] std::shared_ptr<ProgressEngine> progress_engine();
 
@@ -85,7 +90,7 @@ class Runtime {
 
 // A new handle of the communicator of all ranks that have joined. rank: of this process among them.
 [[nodiscard]] tnt_comm_t make_comm(JoinedJob joined, int rank);
-// The same of tnt_comm_grow. timeout: as in tnt_comm.
+// The same of ranks that have met while the job ran. timeout: as in tnt_comm.
 [[nodiscard]] tnt_comm_t make_grown(JoinedJob joined, int rank, double timeout);
 // The same of a communicator that was made of another, and has its deadline.
 [[nodiscard]] tnt_comm_t make_part(const tnt_comm& of, std::unique_ptr<Communicator> communicator);

@@ -137,7 +137,16 @@ std::unique_ptr<Communicator> make_communicator(const std::shared_ptr<Network>& 
   const TransportChoice transport = choose_transport(settings.transport, flat, nodes);
   log(LogLevel::info, "{} ranks on {} nodes, transport {}: {}", nodes.size(), *std::max_element(nodes.begin(), nodes.end()) + 1,
       transport_name(transport), network->name());
-  if (transport == TransportChoice::shm) return std::make_unique<ShmCommunicator>(join_node(settings, recorder));
+  std::vector<int> members;  // of this node
+  for (std::size_t rank = 0; rank < nodes.size(); ++rank) {
+    if (nodes[rank] == nodes[static_cast<std::size_t>(settings.rank)]) members.push_back(static_cast<int>(rank));
+  }
+  const auto check = [&] {  // a rank that has died does not come to the node's rendezvous, and only the network knows
+    for (const int rank : members) {
+      if (rank != settings.rank && network->lost(rank)) fail(TNT_PEER_LOST, "rank {} ended before all ranks had joined", rank);
+    }
+  };
+  if (transport == TransportChoice::shm) return std::make_unique<ShmCommunicator>(join_node(settings, recorder, check));
   world->set_nodes(nodes);
   auto over_network = std::make_unique<NetworkCommunicator>(world);
   if (const auto doubling = measure_doubling(*over_network, settings.join_seconds())) {
@@ -148,11 +157,7 @@ std::unique_ptr<Communicator> make_communicator(const std::shared_ptr<Network>& 
   take_native(*over_network, transport, settings);
   if (transport != TransportChoice::hierarchical) return over_network;
 
-  std::vector<int> members;  // of this node
-  for (int rank = 0; rank < settings.ranks; ++rank) {
-    if (world->node(rank) == world->node(settings.rank)) members.push_back(rank);
-  }
-  auto node = join_node(settings, members, world->node(settings.rank), recorder);
+  auto node = join_node(settings, members, world->node(settings.rank), recorder, check);
   node->set_remote_abort_link(remote_abort_link(world));
   return HierarchicalCommunicator::make(std::move(over_network), std::make_unique<ShmCommunicator>(node, members));
 }

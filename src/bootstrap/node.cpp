@@ -44,14 +44,15 @@ TuningTable find_tuning(const Settings& settings) {
   }
 }
 
-std::shared_ptr<Segment> share_segment(const Settings& settings) {
+std::shared_ptr<Segment> share_segment(const Settings& settings, const std::function<void()>& check) {
   permit_direct_reads();
   FileDescriptor segment;
   if (settings.rank == 0) {
     segment = Segment::create();
-    lead_rendezvous(settings, segment, [&] { ShmWorld::publish_tuning(segment, find_tuning(settings)); });
+    lead_rendezvous(
+        settings, segment, [&] { ShmWorld::publish_tuning(segment, find_tuning(settings)); }, check);
   } else {
-    segment = join_rendezvous(settings);
+    segment = join_rendezvous(settings, check);
   }
   return std::make_shared<Segment>(std::move(segment));
 }
@@ -67,21 +68,22 @@ std::string node_identity(const Settings& settings) {
   return fmt::format("{} {} {} {}", boot_id(), read_link("/proc/self/ns/net"), read_link("/proc/self/ns/pid"), settings.node);
 }
 
-std::shared_ptr<ShmWorld> join_node(const Settings& settings, std::shared_ptr<FlightRecorder> recorder) {
+std::shared_ptr<ShmWorld> join_node(const Settings& settings, std::shared_ptr<FlightRecorder> recorder,
+                                    const std::function<void()>& check) {
   ShmWorld::check_members(settings.ranks);  // before this rank waits for the others
-  return std::make_shared<ShmWorld>(share_segment(settings), settings.rank, settings.ranks,
+  return std::make_shared<ShmWorld>(share_segment(settings, check), settings.rank, settings.ranks,
                                     ShmCommunicator::world_bytes(settings.ranks), std::move(recorder),
                                     domain_of(settings, settings.rank));
 }
 
 std::shared_ptr<ShmWorld> join_node(const Settings& settings, const std::vector<int>& members, int node,
-                                    std::shared_ptr<FlightRecorder> recorder) {
+                                    std::shared_ptr<FlightRecorder> recorder, const std::function<void()>& check) {
   ShmWorld::check_members(static_cast<int>(members.size()));
   Settings local = settings;
   local.rank = static_cast<int>(std::find(members.begin(), members.end(), settings.rank) - members.begin());
   local.ranks = static_cast<int>(members.size());
   local.rendezvous += fmt::format("-{}", node);
-  return std::make_shared<ShmWorld>(share_segment(local), settings.rank, settings.ranks,
+  return std::make_shared<ShmWorld>(share_segment(local, check), settings.rank, settings.ranks,
                                     ShmCommunicator::world_bytes(local.ranks), std::move(recorder),
                                     domain_of(settings, local.rank));
 }

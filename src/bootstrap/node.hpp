@@ -1,6 +1,7 @@
 // The node of a rank: its identity, and shared memory among its ranks.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,11 +15,14 @@ namespace tnt {
 // kernel, network namespace and process namespace. settings.node splits a machine into several nodes, for tests.
 [[nodiscard]] std::string node_identity(const Settings& settings);
 
-// Connects the ranks at settings.rendezvous and shares memory among them. recorder: as for ShmWorld.
-[[nodiscard]] std::shared_ptr<ShmWorld> join_node(const Settings& settings, std::shared_ptr<FlightRecorder> recorder = nullptr);
+// Connects the ranks at settings.rendezvous and shares memory among them. recorder: as for ShmWorld. check: as for
+// lead_rendezvous.
+[[nodiscard]] std::shared_ptr<ShmWorld> join_node(const Settings& settings, std::shared_ptr<FlightRecorder> recorder = nullptr,
+                                                  const std::function<void()>& check = {});
 
 // The same for the ranks of one node of a larger job. members: the ranks of this node in ascending order; node: its number.
 [[nodiscard]] std::shared_ptr<ShmWorld> join_node(const Settings& settings, const std::vector<int>& members, int node,
-                                                  std::shared_ptr<FlightRecorder> recorder = nullptr);
+                                                  std::shared_ptr<FlightRecorder> recorder = nullptr,
+                                                  const std::function<void()>& check = {});
 
 }  // namespace tnt

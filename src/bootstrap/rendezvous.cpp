@@ -40,8 +40,9 @@ FileDescriptor listen(const Settings& settings) {
   return listener;
 }
 
-FileDescriptor connect(const Settings& settings, const Deadline& deadline) {
+FileDescriptor connect(const Settings& settings, const Deadline& deadline, const std::function<void()>& check) {
   while (true) {
+    if (check) check();
     FileDescriptor socket = stream_socket(settings.rendezvous);
     limit_connect(socket, {.tv_sec = 0, .tv_usec = 200'000});
     if (connect_local(socket, settings.rendezvous)) {
@@ -56,11 +57,12 @@ FileDescriptor connect(const Settings& settings, const Deadline& deadline) {
 
 }  // namespace
 
-void lead_rendezvous(const Settings& settings, const FileDescriptor& segment, const std::function<void()>& prepare) {
+void lead_rendezvous(const Settings& settings, const FileDescriptor& segment, const std::function<void()>& prepare,
+                     const std::function<void()>& check) {
   check_token(settings.token);
   RendezvousServer server(settings, listen(settings), same_user);
   try {
-    const auto& joined = server.wait_for_all();
+    const auto& joined = server.wait_for_all(check);
     if (prepare) prepare();
     for (const auto& [rank, one] : joined) send_line(one.socket, "ok", &segment);
   } catch (const Error& error) {
@@ -69,9 +71,9 @@ void lead_rendezvous(const Settings& settings, const FileDescriptor& segment, co
   }
 }
 
-FileDescriptor join_rendezvous(const Settings& settings) {
+FileDescriptor join_rendezvous(const Settings& settings, const std::function<void()>& check) {
   check_token(settings.token);
-  const FileDescriptor socket = connect(settings, Deadline(settings.join_seconds()));
+  const FileDescriptor socket = connect(settings, Deadline(settings.join_seconds()), check);
   const Deadline deadline(settings.join_seconds() + grace_for_rank_0);
   send_line(socket, join_line(settings.token, settings.rank, settings.ranks));
   FileDescriptor segment;

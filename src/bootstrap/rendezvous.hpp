@@ -18,10 +18,12 @@ namespace tnt {
 // Rank 0: waits for all other ranks and sends them the segment. prepare is called after all ranks have joined and before they
 // receive it; if it throws, all ranks throw. Throws TNT_TIMEOUT, TNT_PEER_LOST or TNT_MISMATCH, names the rank, and reports the
 // error to the ranks that have joined.
-void lead_rendezvous(const Settings& settings, const FileDescriptor& segment, const std::function<void()>& prepare = {});
+// check: called again and again while this rank waits, and may throw.
+void lead_rendezvous(const Settings& settings, const FileDescriptor& segment, const std::function<void()>& prepare = {},
+                     const std::function<void()>& check = {});
 
 // Other ranks: returns the segment. Throws the same status and message as rank 0. Does not send the token to another user's
 // process that has taken the name.
-[[nodiscard]] FileDescriptor join_rendezvous(const Settings& settings);
+[[nodiscard]] FileDescriptor join_rendezvous(const Settings& settings, const std::function<void()>& check = {});
 
 }  // namespace tnt

@@ -23,9 +23,10 @@ RendezvousServer::RendezvousServer(const Settings& settings, FileDescriptor list
       listener_(std::move(listener)),
       accepts_(accepts) {}
 
-std::map<int, RendezvousServer::JoinedRank>& RendezvousServer::wait_for_all() {
+std::map<int, RendezvousServer::JoinedRank>& RendezvousServer::wait_for_all(const std::function<void()>& check) {
   const Deadline deadline(settings_.join_seconds());
   while (joined_.size() < expected_) {
+    if (check) check();
     if (deadline.passed()) fail(TNT_TIMEOUT, "{} did not join within {} s{}", missing(), deadline.seconds(), strangers());
     auto request = next_request(deadline);
     if (request && request->verb == "exit") on_exit(*request);

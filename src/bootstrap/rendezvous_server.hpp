@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -27,8 +28,9 @@ class RendezvousServer {
   // Expects the ranks above this one. accepts: whether a connection may speak at all; called for each.
   RendezvousServer(const Settings& settings, FileDescriptor listener, bool (*accepts)(const FileDescriptor& socket));
 
-  // Returns when all have joined; they wait for an answer then. Throws TNT_TIMEOUT, TNT_PEER_LOST or TNT_MISMATCH.
-  std::map<int, JoinedRank>& wait_for_all();
+  // Returns when all have joined; they wait for an answer then. Throws TNT_TIMEOUT, TNT_PEER_LOST or TNT_MISMATCH, and what
+  // check throws, which is called at least once in a second.
+  std::map<int, JoinedRank>& wait_for_all(const std::function<void()>& check = {});
 
   // Reports an error to all ranks that have joined, and for a moment to ranks that are about to connect, which would otherwise
   // wait for a rank that is gone. A rank that gets the error may try again, so nobody is told before the listener is closed,

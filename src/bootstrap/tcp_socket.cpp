@@ -17,6 +17,7 @@
 #include <system_error>
 #include <thread>
 
+#include "comm/tcp/tcp_connection.hpp"
 #include "common/error.hpp"
 
 namespace tnt {
@@ -28,30 +29,29 @@ constexpr auto between_attempts = std::chrono::milliseconds(50);
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-Addresses resolve(const TcpAddress& address) {
+// flags: of getaddrinfo. *result: its error; 0 if there is none.
+Addresses resolve(const TcpAddress& address, int flags, int* result) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_ADDRCONFIG;
+  hints.ai_flags = flags;
   addrinfo* found = nullptr;
-  const int result = ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
-  if (result != 0) fail(TNT_SYSTEM, "cannot find the host {} of rank 0: {}", address.host, ::gai_strerror(result));
-  return {found, ::freeaddrinfo};
+  *result = ::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
+  return {*result == 0 ? found : nullptr, ::freeaddrinfo};
+}
+
+FileDescriptor begin(const addrinfo& address) {
+  FileDescriptor socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return {};
+  return ::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0 || errno == EINPROGRESS ? std::move(socket)
+                                                                                                   : FileDescriptor();
 }
 
 // Connects without waiting longer than an attempt may take.
 FileDescriptor attempt(const addrinfo& address) {
-  FileDescriptor socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket) return {};
-  if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0) {
-    pollfd wait{socket.get(), POLLOUT, 0};
-    int error = 0;
-    socklen_t length = sizeof(error);
-    if (errno != EINPROGRESS || ::poll(&wait, 1, attempt_ms) != 1 ||
-        ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) != 0 || error != 0) {
-      return {};
-    }
-  }
+  FileDescriptor socket = begin(address);
+  pollfd wait{socket.get(), POLLOUT, 0};
+  if (!socket || ::poll(&wait, 1, attempt_ms) != 1 || connect_error(socket) != 0) return {};
   return socket;
 }
 
@@ -129,7 +129,9 @@ std::uint16_t port_of(const FileDescriptor& listener) {
 }
 
 FileDescriptor connect_by_tcp(const TcpAddress& to, const Deadline& deadline) {
-  const Addresses addresses = resolve(to);
+  int result = 0;
+  const Addresses addresses = resolve(to, AI_ADDRCONFIG, &result);
+  if (result != 0) fail(TNT_SYSTEM, "cannot find the host {} of rank 0: {}", to.host, ::gai_strerror(result));
   while (true) {
     for (const addrinfo* one = addresses.get(); one != nullptr; one = one->ai_next) {
       if (FileDescriptor connection = attempt(*one)) return connection;
@@ -140,22 +142,31 @@ FileDescriptor connect_by_tcp(const TcpAddress& to, const Deadline& deadline) {
   }
 }
 
+FileDescriptor begin_to_connect(const TcpAddress& to) {
+  int result = 0;
+  const Addresses addresses = resolve(to, AI_NUMERICHOST, &result);
+  if (result == 0) return begin(*addresses);
+  errno = EADDRNOTAVAIL;
+  return {};
+}
+
+int connect_error(const FileDescriptor& socket) {
+  int error = 0;
+  socklen_t length = sizeof(error);
+  return ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
+}
+
 std::string host_of_peer(const FileDescriptor& connection) {
   sockaddr_storage here{};
   sockaddr_storage there{};
   socklen_t here_length = sizeof(here);
   socklen_t there_length = sizeof(there);
-  std::array<char, NI_MAXHOST> host{};
-  if (::getsockname(connection.get(), reinterpret_cast<sockaddr*>(&here), &here_length) != 0 ||
-      ::getpeername(connection.get(), reinterpret_cast<sockaddr*>(&there), &there_length) != 0 ||
-      ::getnameinfo(reinterpret_cast<sockaddr*>(&there), there_length, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) !=
-          0) {
+  const std::string host = peer_host(connection.get());
+  if (host.empty() || ::getsockname(connection.get(), reinterpret_cast<sockaddr*>(&here), &here_length) != 0 ||
+      ::getpeername(connection.get(), reinterpret_cast<sockaddr*>(&there), &there_length) != 0) {
     fail_errno("cannot read the address of a TCP connection");
   }
-  if (same_host(here, there)) return "";
-  const std::string_view text = host.data();
-  constexpr std::string_view mapped = "::ffff:";  // IPv4 on a socket of IPv6
-  return std::string(text.starts_with(mapped) ? text.substr(mapped.size()) : text);
+  return same_host(here, there) ? "" : host;
 }
 
 }  // namespace tnt

@@ -29,6 +29,12 @@ struct TcpAddress {
 // not known.
 [[nodiscard]] FileDescriptor connect_by_tcp(const TcpAddress& to, const Deadline& deadline);
 
+// Begins to connect to a host that is given as a number, and does not wait: poll says when the connection can be written to, or
+// has failed. None, and errno, if it has failed already.
+[[nodiscard]] FileDescriptor begin_to_connect(const TcpAddress& to);
+// Of such a connection, after poll: 0, or the errno of its failure. ECONNREFUSED: the host answers, and nobody listens there.
+[[nodiscard]] int connect_error(const FileDescriptor& socket);
+
 // The address of the other end as a number; "" if it is on this host.
 [[nodiscard]] std::string host_of_peer(const FileDescriptor& connection);
 

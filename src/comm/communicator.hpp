@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "comm/call.hpp"
@@ -119,10 +120,13 @@ class Communicator : NonCopyable {
   virtual void set_error_scope(ErrorScope scope) {
     if (scope == ErrorScope::job) return;
     fail(TNT_UNSUPPORTED,
-         "an error of a communicator over {} ends the job: only communicators within one node's shared memory return errors; "
-         "ranks that are left can meet in a new communicator by a unique id (tnt_comm_grow with comm NULL)",
+         "an error of a communicator over {} ends the job, as MPI ends all processes of a job of which one has died: start the "
+         "ranks without mpirun and srun, so that they meet by TCP (TNT_RENDEZVOUS=tcp://HOST:PORT)",
          transport());
   }
+  // Of members that TCP connects: each one's host, as this rank reaches it. Their errors end all communication over TCP, and
+  // those that are alive meet anew (src/bootstrap/reunion.hpp). Empty: they are not connected by TCP.
+  [[nodiscard]] virtual std::vector<std::string> hosts() const { return {}; }
   // A communicator of the ranks that are alive, on all of these. Only after an error, and with ErrorScope::communicator.
   [[nodiscard]] virtual std::unique_ptr<Communicator> shrink(const CallContext& /*context*/) {
     fail(TNT_UNSUPPORTED, "a communicator over {} cannot be shrunk", transport());

@@ -201,6 +201,20 @@ TEST(NetworkFailure, WhenAllGiveUpAtOnceTheySayTheSame) {
   }
 }
 
+TEST(NetworkFailure, ErrorsEndTheJobUnlessTcpConnectsTheRanks) {
+  run_threads(2, [](Communicator& comm) {
+    EXPECT_TRUE(comm.hosts().empty());
+    try {
+      comm.set_error_scope(ErrorScope::communicator);
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), TNT_UNSUPPORTED);
+      EXPECT_NE(std::string(error.what()).find("MPI ends all processes of a job of which one has died"), std::string::npos)
+          << error.what();
+    }
+  });
+}
+
 TEST(NetworkFailure, TagsThatRunOutAreSaid) {
   const testing::ThreadJob job(2);
   const auto endings = job.run([](Communicator& comm) {

@@ -56,6 +56,7 @@ class HierarchicalCommunicator final : public Communicator {
   [[nodiscard]] std::unique_ptr<Communicator> create_group(std::span<const int> members, int tag,
                                                            const CallContext& context) override;
   void abort(tnt_status_t status, const std::string& message) noexcept override { global_->abort(status, message); }
+  [[nodiscard]] std::vector<std::string> hosts() const override { return global_->hosts(); }
   void cancel() noexcept override;
   [[nodiscard]] std::optional<Error> async_error() const noexcept override { return global_->async_error(); }
 

@@ -2,6 +2,7 @@
 
 #include <numeric>
 #include <set>
+#include <string_view>
 #include <utility>
 
 namespace tnt {
@@ -67,6 +68,13 @@ void NetworkCommunicator::run(const Collective& call, const CallContext& context
   }
   handshake_.gather(call, context, 0, [](std::byte*) {});
   handshake_.end();
+}
+
+std::vector<std::string> NetworkCommunicator::hosts() const {
+  if (transport() != std::string_view("tcp")) return {};
+  std::vector<std::string> all;
+  for (const int member : group_.members) all.push_back(group_.world->network().host_of(member));
+  return all;
 }
 
 std::unique_ptr<NetworkCommunicator> NetworkCommunicator::subgroup(std::vector<int> members, int index) const {

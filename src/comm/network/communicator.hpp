@@ -46,6 +46,7 @@ class NetworkCommunicator final : public Communicator {
     return create_network_group(members, tag, context);
   }
   void abort(tnt_status_t status, const std::string& message) noexcept override { group_.world->abort(status, message); }
+  [[nodiscard]] std::vector<std::string> hosts() const override;
   void cancel() noexcept override { group_.cancelled = true; }
   [[nodiscard]] std::optional<Error> async_error() const noexcept override { return group_.world->async_error(); }
 

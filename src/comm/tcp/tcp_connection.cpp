@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/sockios.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/ioctl.h>
@@ -11,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "common/error.hpp"
@@ -37,6 +39,19 @@ void prepare(int socket) {
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK; }
 
 }  // namespace
+
+std::string peer_host(int socket) {
+  sockaddr_storage there{};
+  socklen_t length = sizeof(there);
+  std::array<char, NI_MAXHOST> host{};
+  if (::getpeername(socket, reinterpret_cast<sockaddr*>(&there), &length) != 0 ||
+      ::getnameinfo(reinterpret_cast<sockaddr*>(&there), length, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
+    return "";
+  }
+  const std::string_view text = host.data();
+  constexpr std::string_view mapped = "::ffff:";  // IPv4 on a socket of IPv6
+  return std::string(text.starts_with(mapped) ? text.substr(mapped.size()) : text);
+}
 
 TcpConnection::TcpConnection(FileDescriptor socket, int peer)
     : socket_(std::move(socket)), closed_in_forks_(socket_.get()), peer_(peer), buffer_(buffer_bytes) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/file_descriptor.hpp"
@@ -32,6 +33,9 @@ class TcpReceiver : NonCopyable {
   [[nodiscard]] virtual std::shared_ptr<TcpTransfer> begin(int from, int tag, std::size_t bytes) = 0;
   virtual void complete(TcpTransfer& transfer) = 0;
 };
+
+// The address of the other end as a number; "" if the connection has ended.
+[[nodiscard]] std::string peer_host(int socket);
 
 // Not thread-safe. No function blocks. An error of the socket ends the connection, as its orderly end does: nothing more
 // arrives then, and what is sent is dropped.

@@ -42,6 +42,7 @@ class TcpNetwork::Engine final : private TcpReceiver {
   void cancel(TcpTransfer& transfer);
   [[nodiscard]] bool test(const TcpTransfer& transfer);
   [[nodiscard]] bool lost(int rank);
+  [[nodiscard]] std::string host_of(int rank);
 
  private:
   using Place = std::pair<int, int>;  // sender (or any_rank) and tag
@@ -192,6 +193,12 @@ bool TcpNetwork::Engine::lost(int rank) {
   return connection && connection->ended();
 }
 
+std::string TcpNetwork::Engine::host_of(int rank) {
+  const std::scoped_lock lock(mutex_);
+  const auto& connection = connections_[static_cast<std::size_t>(rank)];
+  return connection ? peer_host(connection->descriptor()) : "";
+}
+
 void TcpNetwork::Engine::progress() {
   for (const auto& connection : connections_) {
     if (connection && connection->has_unsent()) connection->flush();
@@ -248,5 +255,7 @@ std::unique_ptr<Request> TcpNetwork::irecv(void* data, std::size_t bytes, int fr
 }
 
 bool TcpNetwork::lost(int rank) { return engine_->lost(rank); }
+
+std::string TcpNetwork::host_of(int rank) { return engine_->host_of(rank); }
 
 }  // namespace tnt

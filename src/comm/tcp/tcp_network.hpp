@@ -32,6 +32,7 @@ class TcpNetwork final : public Network {
   [[nodiscard]] std::unique_ptr<Request> irecv(void* data, std::size_t bytes, int from, int tag,
                                                std::shared_ptr<void> memory) override;
   [[nodiscard]] bool lost(int rank) override;
+  [[nodiscard]] std::string host_of(int rank) override;
   void skip_finalize() noexcept override {}  // nothing waits for other ranks
 
  private:

@@ -72,6 +72,9 @@ class Network : NonCopyable {
   // loses a rank, as MPI does, need not know.
   [[nodiscard]] virtual bool lost(int /*rank*/) { return false; }
 
+  // The address by which this rank reaches the other one, as a number; "" if the network does not say.
+  [[nodiscard]] virtual std::string host_of(int /*rank*/) { return ""; }
+
   // The network's own collectives; nullptr if it has none. The same object in each call.
   [[nodiscard]] virtual std::shared_ptr<NativeCollectives> native_collectives() { return nullptr; }
 
