@@ -6,8 +6,6 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
-#include <iterator>
 #include <random>
 #include <string>
 #include <thread>
@@ -223,11 +221,6 @@ TEST(CommGrow, ARankThatExitsHasLeft) {
       check(tnt_finalize());
     });
   }
-}
-
-int descriptors() {
-  const auto all = std::filesystem::directory_iterator("/proc/self/fd");
-  return static_cast<int>(std::distance(begin(all), end(all)));
 }
 
 // A rank of three comes and goes, again and again.

@@ -8,8 +8,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
-#include <iterator>
 #include <random>
 #include <string>
 #include <thread>
@@ -60,13 +58,13 @@ void expect_members(tnt_comm_t comm, int rank, const std::vector<int>& members) 
   EXPECT_EQ(sum_of(comm, rank), expected);
 }
 
-struct Board {
+struct Tally {
   std::atomic<int> done{0};
   std::atomic<int> stopped{0};
 };
 
 // A rank that is killed with data that it has not read takes back what it has sent, so it waits until the others have all.
-void all_done(Board& board, int ranks) {
+void all_done(Tally& board, int ranks) {
   ++board.done;
   wait_for([&] { return board.done >= ranks; });
 }
@@ -93,7 +91,7 @@ TEST_P(ShrinkTest, ThoseAliveGoOn) {
   const Losses& losses = GetParam();
   std::vector<int> killed;
   for (const auto& one : losses.kills) killed.insert(killed.end(), one.begin(), one.end());
-  Shared<Board> board;
+  Shared<Tally> board;
   ProcessJob job(
       losses.ranks,
       [&](int rank) {
@@ -157,7 +155,7 @@ TEST_P(KilledWhileTheyMeetTest, TheOthersAgree) {
     const std::array<std::chrono::microseconds, 3> delays{std::chrono::microseconds(0),
                                                           std::chrono::microseconds(random() % 12'000),
                                                           std::chrono::microseconds(random() % 60'000)};
-    Shared<Board> board;
+    Shared<Tally> board;
     ProcessJob job(
         ranks,
         [&](int rank) {
@@ -193,7 +191,7 @@ INSTANTIATE_TEST_SUITE_P(Meetings, KilledWhileTheyMeetTest, ::testing::ValuesIn(
                          [](const auto& info) { return std::string(info.param.name); });
 
 // Stops its own process until the test lets it go on.
-void stop_here(Board& board) {
+void stop_here(Tally& board) {
   ++board.stopped;
   raise(SIGSTOP);
 }
@@ -204,11 +202,11 @@ struct Stops {
   std::vector<int> stopped;
   bool goes_on;  // the others; else those that were stopped can, later
 };
-class StoppedTest : public ::testing::TestWithParam<Stops> {};
+class SilentTest : public ::testing::TestWithParam<Stops> {};
 
-TEST_P(StoppedTest, MoreThanHalfGoOn) {
+TEST_P(SilentTest, MoreThanHalfGoOn) {
   const Stops& stops = GetParam();
-  Shared<Board> board;
+  Shared<Tally> board;
   std::vector<int> alive = first_numbers(stops.ranks);
   std::erase_if(alive,
                 [&](int one) { return std::find(stops.stopped.begin(), stops.stopped.end(), one) != stops.stopped.end(); });
@@ -246,12 +244,12 @@ const Stops all_stops[] = {{"LastOfTwo", 2, {1}, true},
                            {"TieWithTheFirst", 4, {1, 2}, true},
                            {"TieWithoutTheFirst", 4, {0, 1}, false},
                            {"TooFew", 8, {1, 2, 3, 4, 5}, false}};
-INSTANTIATE_TEST_SUITE_P(Stops, StoppedTest, ::testing::ValuesIn(all_stops),
+INSTANTIATE_TEST_SUITE_P(Stops, SilentTest, ::testing::ValuesIn(all_stops),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // The others answer it when they meet once more.
 TEST(CommShrink, ALateRankLearnsThatTheOthersHaveGoneOn) {
-  Shared<Board> board;
+  Shared<Tally> board;
   ProcessJob job(
       4,
       [&](int rank) {
@@ -281,7 +279,7 @@ TEST(CommShrink, ALateRankLearnsThatTheOthersHaveGoneOn) {
 }
 
 TEST(CommShrink, APartOfTheRanksMeetsByItself) {
-  Shared<Board> board;
+  Shared<Tally> board;
   ProcessJob job(
       4,
       [&](int rank) {
@@ -300,7 +298,7 @@ TEST(CommShrink, APartOfTheRanksMeetsByItself) {
 }
 
 TEST(CommShrink, AForkKeepsNoListenerOpen) {
-  Shared<Board> board;
+  Shared<Tally> board;
   ProcessJob job(
       2,
       [&](int rank) {
@@ -315,11 +313,6 @@ TEST(CommShrink, AForkKeepsNoListenerOpen) {
       },
       by_tcp());
   expect_codes(job, {0});
-}
-
-int descriptors() {
-  const auto all = std::filesystem::directory_iterator("/proc/self/fd");
-  return static_cast<int>(std::distance(begin(all), end(all)));
 }
 
 TEST(CommShrink, NothingIsLeftOfWhatWasDestroyed) {

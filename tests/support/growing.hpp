@@ -1,4 +1,4 @@
-// For tests of tnt_comm_grow: processes that are members or newcomers, and how they pass on ids.
+// For tests of tnt_comm_grow and tnt_comm_shrink: processes that are members or newcomers, and how they pass on ids.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -7,6 +7,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -54,6 +56,12 @@ inline std::vector<int> first_numbers(int count) {
   std::vector<int> numbers(static_cast<std::size_t>(count));
   std::iota(numbers.begin(), numbers.end(), 0);
   return numbers;
+}
+
+// Those that this process has open.
+inline int descriptors() {
+  const auto all = std::filesystem::directory_iterator("/proc/self/fd");
+  return static_cast<int>(std::distance(begin(all), end(all)));
 }
 
 inline int rank_of(tnt_comm_t comm) {
