@@ -197,10 +197,9 @@ void ReunionRound::decide() {
     if (comes) decision.members.push_back(i);
     if (!comes && !peers_[i].ended) decision.others_ended = false;
   }
-  const bool passed = now_ns() >= end_ns_;
-  if (!passed && !decision.others_ended) return;
+  if (!decision.others_ended && now_ns() < end_ns_) return;
   const std::size_t twice = 2 * decision.members.size();
-  if (passed && (twice < peers_.size() || (twice == peers_.size() && decision.members.front() != 0))) {
+  if (!decision.others_ended && (twice < peers_.size() || (twice == peers_.size() && decision.members.front() != 0))) {
     give_up(decision.members);
   }
   std::string line = fmt::format("members {} {:d}", decision.name, decision.others_ended);
