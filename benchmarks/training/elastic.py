@@ -4,8 +4,8 @@
     python benchmarks/training/elastic.py --model cnn --plot elastic.png   draws the rate of samples over time as well
     python benchmarks/training/elastic.py --model mlp --cost 5             steps with the flag and without, in 5 turns
 
-Prints one line of JSON. A loss is the time from SIGKILL to the end of the next step. A join is how much longer the slowest step
-around it took than the median step. Both contain the traces of the steps for another number of ranks.
+Prints one line of JSON. A loss is the time from SIGKILL to the end of the next step of fewer ranks. A join is how much longer
+the slowest step around it took than the median step. Both contain the traces of the steps for another number of ranks.
 """
 
 from __future__ import annotations
@@ -96,12 +96,11 @@ def lose_and_join(given: argparse.Namespace) -> dict[str, Any]:
             joined.append(time.time())
         job.wait_for(given.between, given.ranks, since)
         job.end()
-        longest = max(job.steps().values(), key=len)  # of a rank that was there all the time
-        everything = sorted(end for end, _ in longest)
-    lengths = [after - before for before, after in itertools.pairwise(everything)]
-    median = statistics.median(lengths)
-    losses = [min(end for end in everything if end > at) - at for at in killed]
-    joins = [max(after - before for before, after in pairs_around(everything, at)) - median for at in joined]
+        steps = job.steps().values()
+    longest = max(steps, key=len)
+    median = statistics.median(after - before for (before, _), (after, _) in itertools.pairwise(longest))
+    losses = [min(end for one in steps for end, ranks in one if end > at and ranks < given.ranks) - at for at in killed]
+    joins = [max(length for one in steps for length in lengths_around(one, at)) - median for at in joined]
     if given.plot is not None:
         draw(longest, killed, joined, given)
     return {
@@ -112,8 +111,9 @@ def lose_and_join(given: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def pairs_around(ends: list[float], at: float) -> list[tuple[float, float]]:
-    return [(before, after) for before, after in itertools.pairwise(ends) if before - 1 < at < after + 1]
+def lengths_around(steps: list[tuple[float, int]], at: float) -> list[float]:
+    """Of the steps of a rank within a second of a time."""
+    return [after - before for (before, _), (after, _) in itertools.pairwise(steps) if before - 1 < at < after + 1]
 
 
 def cost(given: argparse.Namespace) -> dict[str, Any]:
