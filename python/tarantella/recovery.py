@@ -8,12 +8,13 @@ Nothing here imports TensorFlow. `keras/elastic/committed.py` has states with va
 """
 
 import copy
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from tarantella import collectives, generations, runtime
+from tarantella import collectives, generations, runtime, variables
 from tarantella.errors import AbortedError, UnsupportedError
 
 _NONE = -1
@@ -32,14 +33,30 @@ class State:
         """Keeps the state as it is: training continues from here when ranks are lost, and newcomers join here.
 
         Call it at the same places on all ranks, where the state is the same on all of them: after a step.
+
+        Raises:
+            UnsupportedError: the job is elastic, and the optimizer has gradients that it has not applied yet.
         """
+        self.refuse_parts()
         self.save()
         self.commits += 1
         self.let_in()
 
+    def is_whole(self) -> bool:
+        """Whether ranks hold no gradients of their own that have not been applied yet: a lost rank would take them along."""
+        return True
+
+    def refuse_parts(self) -> None:
+        """Raises UnsupportedError where a commit may be used, and the state is not whole."""
+        if not self.is_whole() and (generations.is_elastic() or variables.COMMITS in os.environ):
+            raise UnsupportedError(
+                "commit: each rank holds gradients that it has added up and not applied yet, which would be lost with it. "
+                "Commit after a step that applies them: after each k-th, where the optimizer adds up those of k steps"
+            )
+
     def let_in(self) -> None:
         """Lets newcomers join, if any wait. Raises AbortedError if so: the function is called again, on all ranks."""
-        if _running is not None and _running.is_asked():
+        if _running is not None and self.is_whole() and _running.is_asked():
             self.save()
             self.commits += 1
             runtime.world().abort(_JOINING)

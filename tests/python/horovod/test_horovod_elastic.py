@@ -45,3 +45,9 @@ def test_a_function_runs_again(found):
 def test_what_stands_in_no_file_is_refused(found):
     first, _ = found[0]["refused"]
     assert first[0] == "TypeError" and "cannot send a set" in first[1] and "TNT_HOROVOD_PICKLE=1" in first[1]
+
+
+def test_a_commit_between_updates_is_refused(found):
+    for on_rank in found[0]["between_updates"]:
+        assert on_rank[0] == "UnsupportedError" and "has added up and not applied yet" in on_rank[1], on_rank
+        assert len(on_rank) == 2, on_rank

@@ -47,8 +47,10 @@ class State(recovery.State):
         """Keeps the state: `restore`, the ranks that are left, and a restarted job go back to it.
 
         Raises:
-            TypeError: with --max-restarts, if a value can stand in no file (docs/horovod.md).
+            TypeError: with --max-restarts, if a value can stand in no file (docs/horovod.md). UnsupportedError: with
+                --max-restarts or --elastic, if ``backward_passes_per_step`` does not divide the number of steps.
         """
+        self.refuse_parts()
         self.save()
         self._file.write(self.content)
         self.commits += 1

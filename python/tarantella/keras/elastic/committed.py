@@ -44,6 +44,10 @@ class Variables(recovery.Values):
             found += adapter.state_of_optimizer(self.optimizer)
         return list({id(v): v for v in (*found, *self._others)}.values())
 
+    def is_whole(self) -> bool:
+        inner = None if self.optimizer is None else adapter.accumulating(self.optimizer)
+        return inner is None or not inner.built or not adapter.between_updates(inner)
+
     def save(self) -> None:
         self._arrays = [np.array(adapter.unwrap(variable).numpy()) for variable in self.tracked()]
         super().save()
@@ -82,7 +86,7 @@ class State(Variables):
         values: numbers, texts, arrays, and lists, tuples and dicts of them: attributes of the state, such as ``epoch=0``.
 
     Raises:
-        UnsupportedError: the model is not built; or the job is elastic, and the optimizer accumulates gradients.
+        UnsupportedError: the model is not built.
         ValueError: a value has a name that the state needs.
 
     Examples:
@@ -96,11 +100,6 @@ class State(Variables):
             raise UnsupportedError(f"tnt.elastic.State: {model.name} has no variables yet: build it, or call it once, before")
         if taken := sorted(name for name in values if hasattr(State, name)):
             raise ValueError(f"tnt.elastic.State: a value cannot have the name {taken[0]!r}, which means something else here")
-        if generations.is_elastic() and optimizer is not None and adapter.accumulating(optimizer) is not None:
-            raise UnsupportedError(
-                "--elastic: the optimizer accumulates gradients, and each rank has a part of the sums, which is lost with it: "
-                "accumulate by hand, and commit where gradients have been applied"
-            )
         super().__init__(model, optimizer, variables, **values)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -24,26 +24,36 @@ def found_in(folder: Path) -> dict[int, dict[str, Any]]:
     return {int(file.stem): json.loads(file.read_text()) for file in sorted(folder.glob("[0-9].json"))}
 
 
-def weights_of_one_device(epochs: int = EPOCHS) -> list[np.ndarray]:
-    """Stochastic gradient descent with momentum on the mean square of a linear model, in double precision."""
-    x = np.random.default_rng(0).normal(size=(BATCHES * BATCH, 4)).astype(np.float32).astype(np.float64)
+def weights_of_one_device(epochs: int, batches: int, passes: int) -> list[np.ndarray]:
+    """Stochastic gradient descent with momentum on the mean square of a linear model, in double precision.
+
+    passes: steps whose gradients are added up for each update.
+    """
+    x = np.random.default_rng(0).normal(size=(batches * BATCH, 4)).astype(np.float32).astype(np.float64)
     y = x @ [[1.0], [2.0], [-1.0], [0.5]] + 0.3
     kernel, bias, velocity = np.zeros((4, 1)), np.zeros(1), [np.zeros((4, 1)), np.zeros(1)]
-    for batch in [*range(BATCHES)] * epochs:
-        rows = slice(batch * BATCH, (batch + 1) * BATCH)
+    for update in [*range(batches // passes)] * epochs:
+        rows = slice(update * passes * BATCH, (update + 1) * passes * BATCH)
         error = x[rows] @ kernel + bias - y[rows]
-        gradients = [2 * x[rows].T @ error / BATCH, 2 * error.mean(0)]
+        gradients = [2 * x[rows].T @ error / len(error), 2 * error.mean(0)]
         velocity = [0.9 * v - 0.05 * g for v, g in zip(velocity, gradients, strict=True)]
         kernel, bias = kernel + velocity[0], bias + velocity[1]
     return [kernel, bias]
 
 
-def check(found: dict[int, dict[str, Any]], left: set[int], result: Result, epochs: int = EPOCHS) -> None:
+def check(
+    found: dict[int, dict[str, Any]],
+    left: set[int],
+    result: Result,
+    epochs: int = EPOCHS,
+    batches: int = BATCHES,
+    passes: int = 1,
+) -> None:
     assert found.keys() == left, result.said
     for one in found.values():
-        for weights, expected in zip(one["weights"], weights_of_one_device(epochs), strict=True):
+        for weights, expected in zip(one["weights"], weights_of_one_device(epochs, batches, passes), strict=True):
             np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-5, err_msg=result.said)
-        assert one["steps"] == epochs * BATCHES
+        assert one["steps"] == epochs * batches // passes
         assert all(ones == size for ones, size in one["sums"]), "a step was not traced again for its ranks"
 
 
@@ -71,6 +81,11 @@ def test_a_loss_costs_the_steps_since_the_last_commit(tmp_path: Path):
     result = train(2, tmp_path, "1:step:9", "optimizer").good()  # in epoch 1 the fourth; two batches were committed
     check(found_in(tmp_path), {0}, result)
     assert found_in(tmp_path)[0]["began"] == [[0, 0, 0, 2], [1, 2, 0, 1]]
+
+
+def test_ranks_are_lost_before_and_after_gradients_of_two_steps_are_applied(tmp_path: Path):
+    result = train(3, tmp_path, "1:step:6,0:step:8", "optimizer", "passes=2").good()
+    check(found_in(tmp_path), {2}, result, batches=4, passes=2)
 
 
 def test_one_loop_after_another(tmp_path: Path):
@@ -109,10 +124,13 @@ def test_an_error_of_the_script_ends_the_job(tmp_path: Path):
     {
         "bare": "--elastic: ranks go on without a lost one in fit, and in functions of tnt.elastic.run",
         "fit": "UnsupportedError: --elastic: a method of tnt.Model that communicates was called inside of a function",
+        "passes=3": "UnsupportedError: commit: each rank holds gradients that it has added up and not applied yet",
         "name": "AttributeError: state.steps would be in no commit: give steps=... to tnt.elastic.State",
     }.items(),
 )
 def test_wrong_use_is_refused(tmp_path: Path, option: str, reason: str):
-    result = train(2, tmp_path, "1:stepped:3" if option == "bare" else "", option)
+    result = train(
+        2, tmp_path, "1:stepped:3" if option == "bare" else "", option, *(["optimizer"] if "passes" in option else [])
+    )
     assert result.code != 0
     assert reason in result.stderr, result.said

@@ -155,4 +155,16 @@ def refused() -> list[Any]:
     return raised(state.commit) if hvd.local_rank() == 0 else []
 
 
+@check
+def between_updates() -> list[Any]:
+    trained = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.SGD(0.1), backward_passes_per_step=2)
+    state = hvd_tf.elastic.TensorFlowKerasState(trained, optimizer)
+    gradients = [tf.ones((6, 1)), tf.ones(1)]
+    optimizer.apply(gradients, trained.trainable_variables)
+    found = raised(state.commit)
+    optimizer.apply(gradients, trained.trainable_variables)
+    return [*found, *raised(state.commit)]
+
+
 run(FOLDER, *sys.argv[2:])

@@ -1,8 +1,8 @@
 """elastic_loop.py FOLDER PLAN [OPTION...]: a loop of tnt.elastic.run that loses ranks. Those that are left write into FOLDER.
 
 PLAN: ``NUMBER:PHASE:COUNT`` with commas: the rank with which the launcher began as NUMBER kills itself when it comes to this
-phase so often. OPTION: ``optimizer`` reduces instead of the tape; ``wait`` for newcomers; ``bare``: without tnt.elastic; or
-the use that is to be refused.
+phase so often. OPTION: ``optimizer`` reduces instead of the tape; and ``passes=K``: it adds up gradients of K steps; ``wait``
+for newcomers; ``bare``: without tnt.elastic; or the use that is to be refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ import tarantella as tnt
 
 FOLDER, PLAN, OPTIONS = Path(sys.argv[1]), sys.argv[2].split(","), sys.argv[3:]
 NUMBER = os.environ["TNT_INTERNAL_ELASTIC"]
-EPOCHS, BATCHES, BATCH = 4, 5, 24
+PASSES = next((int(option.removeprefix("passes=")) for option in OPTIONS if "passes=" in option), None)
+EPOCHS, BATCHES, BATCH = 4, 5 if PASSES is None else 4, 24
 RANKS = tnt.get_size()
 
 seen: Counter[str] = Counter()
@@ -57,7 +58,7 @@ come_to_calls(tnt.elastic.State, "save")
 come_to_calls(tnt.elastic.State, "set_values")  # in sync, when variables have come
 units = 2 if "model" in OPTIONS and int(NUMBER) >= RANKS else 1
 model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(units, kernel_initializer="zeros")])
-optimizer = keras.optimizers.SGD(0.05, momentum=0.9)
+optimizer = keras.optimizers.SGD(0.05, momentum=0.9, gradient_accumulation_steps=PASSES)
 if "optimizer" in OPTIONS:
     optimizer = tnt.optimizers.Optimizer(optimizer)
 
