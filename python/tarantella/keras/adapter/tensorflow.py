@@ -72,6 +72,11 @@ def make_wait(operation: Any, others: Sequence[Any]) -> None:
     operation._add_control_inputs([other for other in others if other not in operation.control_inputs])
 
 
+def variables_read(graph: Any) -> list[tf.Variable]:
+    """The variables that a function's graph has read so far. The public attribute has them when the trace is complete."""
+    return list(getattr(graph, "_watched_variables", ()))
+
+
 def enclosing_function(graph: Any, wanted: Any) -> Any:
     """The graph, or the one that it is a branch or a loop's body of, up to the wanted one. It does not leave a `tf.function`.
 

@@ -1,8 +1,8 @@
 """What a step changes before its weights: copies of it, to which a failed step goes back, and what lost ranks had of it.
 
-Weights and the optimizer's state change last, when nothing can fail any more (`step/atomic.py`). Before that a step changes
-metrics, BatchNormalization's averages and the seeds of noise. A value that was read is a copy: TensorFlow gives a variable new
-memory when it changes while somebody holds the old one.
+Optimizers change weights and their own state last, when nothing can fail any more (`step/atomic.py`). Before that, a step
+changes metrics, BatchNormalization's averages, the seeds of noise, and what its trace has shown. A value that was read is a
+copy: TensorFlow gives a variable new memory when it changes while somebody holds the old one.
 """
 
 from collections.abc import Sequence
@@ -27,13 +27,19 @@ class KeptState:
     def __init__(self, model: Any, is_same: bool) -> None:
         self._model, self._is_same = model, is_same
         self._variables: list[Any] | None = None
+        self._early: dict[int, Any] = {}  # the handles of variables that traced steps change early, by their ids
+        self._foreign: dict[int, tf.Variable] = {}  # of these variables, those that the step reads, the model's or not
         self._copies: Sequence[tuple[tf.Variable, tf.Tensor]] = ()
         self._sums: dict[int, tf.Variable] = {}  # of metrics' states over ranks after the last step, by the variables' ids
         self.has_sums = False
         """Whether those are of the metrics as they are now: not if these were reset since."""
 
-    def copy(self) -> None:
-        """Notes the state with which a step begins."""
+    def copy(self, is_traced: bool) -> None:
+        """Notes the state with which a step begins. is_traced: whether it is known what the step changes early."""
+        if not is_traced:
+            variables = [*map(adapter.unwrap, self._known()), *self._foreign.values(), *self._sums.values()]
+            self._copies = [(variable, variable.read_value()) for variable in variables]
+            return
         if self._variables is None:
             self._variables = self._changed_early()
             self._read = tf.function(lambda: [variable.read_value() for variable in self._variables or ()], autograph=False)
@@ -43,6 +49,12 @@ class KeptState:
         """Gives the model the state that was copied last."""
         for variable, value in self._copies:
             variable.assign(value)
+
+    def note_early(self, handles: Sequence[Any], variables: Sequence[Any]) -> None:
+        """As `atomic.atomic` tells it."""
+        self._early.update((id(handle), handle) for handle in handles)
+        self._foreign.update((id(variable.handle), variable) for variable in variables)
+        self._variables = None
 
     def keep_sums(self, variables: Sequence[Any], sums: Sequence[tf.Tensor]) -> None:
         """A step has added up the states of metrics over ranks. In its graph, or eagerly."""
@@ -64,7 +76,7 @@ class KeptState:
         if source is not None:
             averages = adapter.moving_statistics(self._model)  # each rank has its own, of its samples
             own = [variable.numpy() for variable in averages]
-            weights.broadcast([v for variables in state.groups_of(self._model).values() for v in variables], source)
+            weights.broadcast(self._known(), source)
             for variable, value in [] if is_behind else zip(averages, own, strict=True):
                 adapter.unwrap(variable).assign(value)
             sums = collectives.broadcast_object(sums, source)
@@ -90,8 +102,13 @@ class KeptState:
         weights.compare(alike, "after ranks were lost")
 
     def _changed_early(self) -> list[tf.Variable]:
-        groups = state.groups_of(self._model)
-        counts = {id(v) for v in groups["optimizer"] if not v.shape.rank}  # of steps: they need no gradient
-        late = {id(v) for v in (*adapter.trainable_variables(self._model), *groups["optimizer"])} - counts
-        early = [v for variables in groups.values() for v in variables if id(v) not in late]
-        return [adapter.unwrap(variable) for variable in early] + list(self._sums.values())
+        late = {id(v) for v in (*adapter.trainable_variables(self._model), *adapter.optimizer_variables(self._model))}
+        found = dict(self._foreign)
+        for outer in self._known():
+            variable = adapter.unwrap(outer)
+            if id(outer) not in late or id(variable.handle) in self._early:
+                found[id(variable.handle)] = variable
+        return [*found.values(), *self._sums.values()]
+
+    def _known(self) -> list[Any]:
+        return [variable for variables in state.groups_of(self._model).values() for variable in variables]

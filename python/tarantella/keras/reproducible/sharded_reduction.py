@@ -25,6 +25,7 @@ class ShardedGradients(GradientReduction):
 
     Attributes:
         shard_gradients: the gradients of the shard that was computed last.
+        is_applied: whether the shard's step has given its gradients to an optimizer.
     """
 
     _step: ShardedStep
@@ -41,17 +42,17 @@ class ShardedGradients(GradientReduction):
 
     def begin_shard(self) -> None:
         self.shard_gradients: list[tf.Tensor] = []
-        self._is_applied = False
+        self.is_applied = False
 
     def reduce_gradients(self, grads: list[Any], variables: list[Any], weight: Any = None) -> list[Any] | None:
         """The gradients of the global batch, once those of the last shard are there; None until then."""
         own_weight = self._step.weight()  # refuses a call outside of a step
-        if self._is_applied:
+        if self.is_applied:
             raise UnsupportedError(
                 "reproducible: the training step applies gradients more than once, and those after the first would be of "
                 "variables that have not changed yet in all shards but the last: use one optimizer step in each train_step"
             )
-        self._is_applied = True
+        self.is_applied = True
         if self._step.collects_divisors:
             return None
         sparse.warn_of_repeated_rows(self._model, grads, "reproducible=V")

@@ -228,6 +228,7 @@ class ReproducibleHooks(StepHooks):
         def counted(apply: Callable[..., Any]) -> Callable[..., Any]:
             @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
             def apply_and_count(*args: Any, **kwargs: Any) -> Any:
+                self._refuse_early_changes()
                 result = apply(*args, **kwargs)
                 graph = context.graph()
                 self._n_operations_at_update = None if graph is None else len(graph.get_operations())
@@ -236,6 +237,16 @@ class ReproducibleHooks(StepHooks):
             return cast("Callable[..., Any]", apply_and_count)
 
         return [(owner, name, counted(apply)) for owner, name, apply in super()._optimizer_hooks(optimizer)]
+
+    def _refuse_early_changes(self) -> None:
+        """A rank would change the weights once for each of its shards."""
+        graph = None if self.gradients.is_applied else context.graph()
+        found = [] if graph is None else operations.changed(graph, adapter.trainable_variables(self._model))
+        if found:
+            raise UnsupportedError(
+                f"reproducible: the training step changes {adapter.path(found[0])} before its optimizer does, as a layer like "
+                "SpectralNormalization may, and would once for each shard: do that in a callback, in on_train_batch_begin"
+            )
 
     def _refuse_reads_of_new_weights(self) -> None:
         """Only the last of a rank's shards sees the new weights, and which shard that is depends on the number of ranks."""

@@ -76,11 +76,11 @@ class OptimizerHooks:
         reduced = self.reduction.reduce_gradients(grads, self._variables(trainable_variables))
         if reduced is None:
             return None
-        reduced = atomic.behind_gate(reduced)
-        if len(adapter.optimizers_of(self.optimizer)) > 1:  # a LossScaleOptimizer skips a step that overflowed
-            scale = adapter.scale_of_gradients(self.optimizer)
-            reduced = [gradients.in_range_of_float16(*pair, scale) for pair in zip(reduced, grads, strict=True)]
-        return self._original_apply(self.optimizer)(reduced, trainable_variables, **kwargs)
+        with atomic.behind_gate(reduced) as reduced:
+            if len(adapter.optimizers_of(self.optimizer)) > 1:  # a LossScaleOptimizer skips a step that overflowed
+                scale = adapter.scale_of_gradients(self.optimizer)
+                reduced = [gradients.in_range_of_float16(*pair, scale) for pair in zip(reduced, grads, strict=True)]
+            return self._original_apply(self.optimizer)(reduced, trainable_variables, **kwargs)
 
     def _variables(self, trainable_variables: Any) -> list[Any]:
         if trainable_variables is not None:

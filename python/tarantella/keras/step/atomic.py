@@ -1,11 +1,13 @@
 """A training step of an elastic job changes weights only when all of its communication is done.
 
-So a step that fails because a rank was lost has changed none, and is made again by the ranks that are left. The optimizer gets
-its gradients behind a gate. When the step was traced, the gate is made to wait for whatever else the step communicates, such as
-the states of metrics, which Keras reads after the update.
+So a step that fails because a rank was lost has changed none, and is made again by the ranks that are left. The optimizer works
+behind a gate. When the step was traced, the gate is made to wait for whatever else the step communicates, such as the states of
+metrics, which Keras reads after the update. What a step changes elsewhere, such as the kernel of a spectral normalization, does
+not wait: it is told to whoever can put it back (`elastic/kept_state.py`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import tensorflow as tf
@@ -13,37 +15,61 @@ import tensorflow as tf
 from tarantella import generations
 from tarantella.errors import UnsupportedError
 from tarantella.keras import context
-from tarantella.keras.adapter.tensorflow import make_wait
+from tarantella.keras.adapter.tensorflow import make_wait, variables_read
+from tarantella.keras.xla.operations import resources, resources_changed
 
 _GATE = "tnt_gate"
 _OURS = "Tnt"
-_READS = ("ReadVariableOp", "ResourceGather", "VariableShape")
 _LOCAL = ("TntTreeAdd",)  # those of our operations that do not communicate
 
 
-def behind_gate(gradients: list[Any]) -> list[Any]:
-    """The same gradients, available when the step has communicated; None stays."""
+@contextmanager
+def behind_gate(gradients: list[Any]) -> Iterator[list[Any]]:
+    """What is added to the graph in this context waits until the step has communicated.
+
+    So do the gradients that it gives, which are the same; None stays.
+    """
     if not generations.is_elastic() or context.graph() is None:
-        return gradients
+        yield gradients
+        return
     parts = [part for part in tf.nest.flatten(gradients, expand_composites=True) if part is not None]
     with tf.control_dependencies(parts):
         gate = tf.no_op(name=_GATE)
-    with tf.control_dependencies([gate]):
-        return [None if g is None else tf.nest.map_structure(tf.identity, g, expand_composites=True) for g in gradients]
+    with tf.control_dependencies([gate]):  # an optimizer decays weights without a look at gradients
+        yield [None if g is None else tf.nest.map_structure(tf.identity, g, expand_composites=True) for g in gradients]
 
 
-def atomic(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A training step that, in an elastic job, changes weights only when it has communicated."""
+def atomic(step: Callable[[Any], Any], note: Callable[[Sequence[Any], Sequence[Any]], None]) -> Callable[[Any], Any]:
+    """A training step that, in an elastic job, changes weights only when it has communicated.
+
+    Args:
+        note: is given what the step changes before, when it was traced: the handles of variables, and those of the variables
+            that the step reads, as TensorFlow knows them.
+    """
     if not generations.is_elastic():
         return step
 
     def atomic_step(element: Any) -> Any:
         logs = step(element)
-        if context.graph() is not None:
-            close_gates(context.graph())
+        if (graph := context.graph()) is not None:
+            close_gates(graph)
+            handles = _changed_early(graph)
+            note(handles, [v for v in variables_read(graph) if any(v.handle is handle for handle in handles)])
         return logs
 
     return atomic_step
+
+
+def _gates(graph: Any) -> list[Any]:
+    return [operation for operation in graph.get_operations() if operation.type == "NoOp" and _GATE in operation.name]
+
+
+def _changed_early(graph: Any) -> list[Any]:
+    """The handles of variables that a traced step changes before its gates are open."""
+    operations = graph.get_operations()
+    late = set().union(*(_after(gate, operations) for gate in _gates(graph)))
+    changed = set().union(*(resources_changed(operation) for operation in operations if operation not in late))
+    return [outside for outside, inside in graph.captures if inside.ref() in changed]
 
 
 def close_gates(graph: Any) -> None:
@@ -53,7 +79,7 @@ def close_gates(graph: Any) -> None:
         UnsupportedError: the step communicates what depends on updated weights, or has no gate.
     """
     operations = graph.get_operations()
-    gates = [operation for operation in operations if operation.type == "NoOp" and _GATE in operation.name]
+    gates = _gates(graph)
     ours = [operation for operation in operations if operation.type.startswith(_OURS) and operation.type not in _LOCAL]
     if ours and not gates:
         raise UnsupportedError(
@@ -79,10 +105,8 @@ def _after(gate: Any, operations: Sequence[Any]) -> set[Any]:
     found = {gate}
     changed: set[Any] = set()  # variables, as the tensors by which operations get them
     for operation in operations:
-        resources = {tensor.ref() for tensor in operation.inputs if tensor.dtype == tf.resource}
         waits = any(tensor.op in found for tensor in operation.inputs) or any(o in found for o in operation.control_inputs)
-        if waits or resources & changed:
+        if waits or resources(operation) & changed:
             found.add(operation)
-            if operation.type not in _READS:
-                changed |= resources
+            changed |= resources_changed(operation)
     return found

@@ -1,13 +1,17 @@
-"""Questions about the operations of a step's graph: which draw random numbers, and which variables they use."""
+"""Questions about the operations of a step's graph: which draw random numbers, and which variables they use or change."""
 
 from collections.abc import Container, Sequence
 from itertools import chain
 from typing import Any
 
+import tensorflow as tf
+
 from tarantella.keras import adapter
 
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase"}
 _DRAWS = ("NonDeterministicInts", "Rng", "StatefulRandom", "StatefulStandardNormal", "StatefulTruncated", "StatefulUniform")
+_READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp")
+_READ_ONLY = "_read_only_resource_inputs"  # the attribute with which TensorFlow notes what a function only reads
 
 
 def with_random_states(graph: Any) -> list[str]:
@@ -55,6 +59,29 @@ def changed_others(graph: Any, known: Sequence[Any]) -> list[str]:
     assigned = {outside.get(id(op.inputs[0])) for op in graph.get_operations() if op.type.startswith("Assign") and op.inputs}
     assigned -= {id(adapter.unwrap(variable).handle) for variable in known}
     return sorted(v.name.partition(":")[0] for v in graph.variables if id(v.handle) in assigned)
+
+
+def changed(graph: Any, variables: Sequence[Any]) -> list[Any]:
+    """Those of the variables that operations of the graph may change."""
+    inside: set[Any] = set().union(*map(resources_changed, graph.get_operations()))
+    handles = {id(outer) for outer, inner in graph.captures if inner.ref() in inside}
+    return [variable for variable in variables if id(adapter.unwrap(variable).handle) in handles]
+
+
+def resources(operation: Any) -> set[Any]:
+    """The tensors, as references, by which an operation of a graph gets variables."""
+    return {tensor.ref() for tensor in operation.inputs if tensor.dtype == tf.resource}
+
+
+def resources_changed(operation: Any) -> set[Any]:
+    """Of `resources`, those of variables that the operation may change."""
+    if operation.type in _READS:
+        return set()
+    try:
+        only_read = operation.get_attr(_READ_ONLY)
+    except ValueError:
+        return resources(operation)
+    return resources(operation) - {operation.inputs[i].ref() for i in only_read}
 
 
 def _outside(graph: Any) -> dict[int, int]:

@@ -68,6 +68,35 @@ def test_the_bits_are_those_of_the_undisturbed_training(undisturbed, tmp_path: P
     assert result.stderr.count("(--elastic)") == len(lost)
 
 
+EARLY = "1:last:20,3:metric:30,0:batch_begin:22"
+
+
+def undisturbed_and_disturbed(folder: Path, *options: str, shards: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What rank 2 has found."""
+    found = []
+    for plan in ("", EARLY):
+        own = folder / f"{len(found)}"
+        own.mkdir()
+        result = train(SHARDS, own, plan, *options, shards=shards).good()
+        found.append(found_in(own)[2])
+        assert len(found_in(own)) == (1 if plan else SHARDS), result.said
+    return found[0], found[1]
+
+
+def test_weights_decay_once(tmp_path: Path):
+    """The optimizer needs no gradient for that."""
+    undisturbed, disturbed = undisturbed_and_disturbed(tmp_path, "decay", shards=SHARDS)
+    assert disturbed["digest"] == undisturbed["digest"]
+    assert disturbed["history"] == undisturbed["history"]
+
+
+def test_what_a_step_changes_before_its_gradients_is_changed_once(tmp_path: Path):
+    undisturbed, disturbed = undisturbed_and_disturbed(tmp_path, "decay", "early")
+    assert disturbed["steps"] == undisturbed["steps"] >= 30
+    for name, values in undisturbed["history"].items():
+        np.testing.assert_allclose(disturbed["history"][name], values, rtol=1e-5, err_msg=name)
+
+
 def test_a_rank_that_is_a_step_behind_takes_it_from_one_that_is_not(undisturbed, tmp_path: Path):
     result = train(SHARDS, tmp_path, "2:batch_end:12,3:batch_end:12", "batch_norm", "dropout", "behind", shards=SHARDS).good()
     found = found_in(tmp_path)

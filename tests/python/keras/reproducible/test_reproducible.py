@@ -95,6 +95,7 @@ def test_a_step_is_traced_for_one_shard_and_the_last(jobs):
         ("generator", "draws random numbers by RngReadAndSkip"),
         ("twice", "applies gradients more than once"),
         ("late", "kernel after its optimizer step"),
+        ("early", "kernel before its optimizer does"),
         ("counted", "iteration after its optimizer step"),
         ("synchronized", "synchronized BatchNormalization"),
         ("own data", "without tnt_distribute_dataset=False"),

@@ -3,7 +3,8 @@
 PLAN: ``NUMBER:PHASE:COUNT`` with commas: the rank with which the launcher began as NUMBER kills itself when it comes to this
 phase so often, or stops itself if COUNT is negative. OPTION: ``batch_norm``, ``dropout``, ``files``, ``checkpoint``, ``more``,
 ``behind``, ``wait`` for newcomers to a job of four ranks, or of ``two``, ``epochs=N``, ``slow``, ``grow=N``: rank 0 makes the
-first step, and then gives the hostfile ``FOLDER/hosts`` N slots; ``scaled``: batches and rates by the number of ranks; or what
+first step, and then gives the hostfile ``FOLDER/hosts`` N slots; ``scaled``: batches and rates by the number of ranks;
+``decay`` of weights; ``early``: a step changes weights, and a variable that no model knows, before it has gradients; or what
 is to be refused.
 """
 
@@ -124,6 +125,18 @@ def largest(y_true: Any, y_pred: Any) -> Any:
     return found
 
 
+class Early(keras.Sequential):
+    """Changes weights before it has gradients, as the critic of a GAN is clipped."""
+
+    steps = tf.Variable(0, trainable=False)  # of this class, so not among the variables of the model
+
+    def train_step(self, *data: Any) -> Any:
+        self.steps.assign(self.steps + 1)
+        kernel = self.trainable_variables[0]
+        kernel.assign(0.999 * kernel)
+        return super().train_step(*data)
+
+
 class Phases(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         come_to("train_begin")
@@ -183,12 +196,15 @@ def main() -> None:
     layers = [keras.Input((12,)), keras.layers.Dense(16, activation="tanh" if is_odd("model") else "relu")]
     layers += [keras.layers.BatchNormalization()] if "batch_norm" in OPTIONS else []
     layers += [keras.layers.Dropout(0.3)] if "dropout" in OPTIONS else []
-    model = tnt.Model(keras.Sequential([*layers, Deadly(2, name="last")]))
+    early = "early" in OPTIONS
+    layers += [keras.layers.SpectralNormalization(keras.layers.Dense(8))] if early else []
+    model = tnt.Model((Early if early else keras.Sequential)([*layers, Deadly(2, name="last")]))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     options = {"eager": {"run_eagerly": True}, "several": {"steps_per_execution": 2}}
     given = next((options[name] for name in OPTIONS if name in options), {})
     rate = tnt.keras.schedules.ExpDecayWithWarmup(0.005, steps_per_epoch=10) if scaled else 0.01
-    model.compile(keras.optimizers.Adam(rate), loss, metrics=["accuracy", largest], **given)
+    decay: dict[str, Any] = {"weight_decay": 0.1, "use_ema": True} if "decay" in OPTIONS else {}
+    model.compile(keras.optimizers.Adam(rate, **decay), loss, metrics=["accuracy", largest], **given)
     trained.append(model.model)
     tnt.get_rank()
     come_to("joined")
@@ -212,6 +228,7 @@ def main() -> None:
     history = model.fit(data, epochs=EPOCHS, validation_data=(x[:60], y[:60]), validation_batch_size=20, verbose=2,
                         callbacks=callbacks, **own)  # fmt: skip
     found = {"history": history.history, "digest": digest(model.model), "ranks": tnt.get_size(), "rank": tnt.get_rank()}
+    found["steps"] = int(Early.steps)
     if "more" in OPTIONS:
         found["evaluated"] = model.evaluate(x[:50], y[:50], batch_size=20, verbose=0)
         found["predicted"] = model.predict(x[:50], verbose=0).tolist()

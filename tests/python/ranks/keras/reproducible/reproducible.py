@@ -319,6 +319,7 @@ def refused() -> dict[str, list[str]]:
         "twice": raised(fit, Twice),
         "late": raised(fit, Late),
         "counted": raised(fit, Counted),
+        "early": raised(fit, lambda: keras.Sequential([keras.Input((12,)), layers.SpectralNormalization(layers.Dense(1))])),
         "synchronized": raised(fit, lambda: synchronized),
         "own data": raised(fit, mlp, tnt_distribute_dataset=False),
     }
