@@ -38,7 +38,13 @@ needs_legacy = pytest.mark.skipif(not LEGACY, reason="for legacy Keras")
 def test_private_names():
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
     run = subprocess.run(
-        [sys.executable, keras_contract.__file__], env=environment, capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, "-m", "support.keras_contract"],
+        cwd=Path(keras_contract.__file__).parents[1],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     assert run.returncode == 0, run.stderr
     found = json.loads(run.stdout.splitlines()[-1])

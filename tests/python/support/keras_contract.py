@@ -1,6 +1,7 @@
 """The contract with Keras and TensorFlow: each private name that the adapter uses, and what for.
 
-As a script, run where TF_USE_LEGACY_KERAS says which Keras: prints as JSON the versions found and the names that are missing.
+`python -m support.keras_contract` in tests/python, where TF_USE_LEGACY_KERAS says which Keras: prints as JSON the versions
+found and the names that are missing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import re
 import tempfile
 from dataclasses import dataclass
 from typing import Any
+
+from support.tensorflow_owners import TensorFlowOwners, module_named
 
 KERAS_3, LEGACY, BOTH = ("Keras 3",), ("legacy Keras",), ("Keras 3", "legacy Keras")
 
@@ -145,6 +148,8 @@ TABLE = [
     (BOTH, "tensorflow.python.util.pywrap_xla_ops", "get_cpu_kernel_names", "know what XLA can compile"),
     (BOTH, "tensorflow", "__internal__", AUTOGRAPH),
     (BOTH, "operation", "_add_control_inputs", "let updates wait for the communication of a step"),
+    (BOTH, "graph", "_watched_variables", "put back what a step changes before its gradients"),
+    (BOTH, "call", "_read_only_resource_inputs", "put back what a step changes before its gradients"),
     (BOTH, "graph", "experimental_acd_manager outer_graph", "start collectives at once; know the function around a branch"),
     (BOTH, "graph_class", "FuncGraph", "know the function around a branch"),
     (BOTH, "control_dependencies", "run_independently", "start a collective before those before it have ended"),
@@ -180,69 +185,6 @@ def _name(front_ends: tuple[str, ...], owner: str, word: str, needed_to: str) ->
 CONTRACT = [_name(ends, owner, word, needed_to) for ends, owner, words, needed_to in TABLE for word in words.split()]
 
 
-class TensorFlowOwners:
-    """The objects of TensorFlow that have the names, each made when it is asked for."""
-
-    def __init__(self) -> None:
-        self.tf = importlib.import_module("tensorflow")
-
-    @functools.cached_property
-    def eager_context(self) -> Any:
-        self.tf.random.set_seed(1)
-        return _module("tensorflow.python.eager.context").context()
-
-    @functools.cached_property
-    def graph(self) -> Any:
-        return self.tf.function(lambda: self.tf.constant(0)).get_concrete_function().graph
-
-    @property
-    def graph_class(self) -> str:
-        return type(self.graph).__name__
-
-    @functools.cached_property
-    def control_dependencies(self) -> Any:
-        """A graph has it while its function is traced."""
-        found = []
-        graph = self.tf.compat.v1.get_default_graph
-        self.tf.function(lambda: found.append(graph().experimental_acd_manager), autograph=False).get_concrete_function()
-        return found[0]
-
-    @property
-    def autograph(self) -> Any:
-        return self.tf.__internal__.autograph
-
-    @functools.cached_property
-    def source(self) -> Any:
-        return self.tf.data.Dataset.range(8)
-
-    @functools.cached_property
-    def parallel_map(self) -> Any:
-        return self.source.map(lambda x: x, num_parallel_calls=2, deterministic=True)
-
-    @property
-    def map_function(self) -> Any:
-        return self.parallel_map._map_func
-
-    @functools.cached_property
-    def batched(self) -> Any:
-        return self.source.batch(2)
-
-    parallel_batch = functools.cached_property(lambda self: self.source.batch(2, num_parallel_calls=2, deterministic=True))
-    operation = functools.cached_property(lambda self: self.graph.get_operations()[0])
-    prefetched = functools.cached_property(lambda self: self.source.prefetch(2))
-    iterator = functools.cached_property(lambda self: iter(self.source))
-    repeated = functools.cached_property(lambda self: self.source.repeat(2))
-    shuffled = functools.cached_property(lambda self: self.source.shuffle(2))
-    taken = functools.cached_property(lambda self: self.source.take(2))
-    skipped = functools.cached_property(lambda self: self.source.skip(2))
-
-    @functools.cached_property
-    def dataset_kinds(self) -> str:
-        made = [self.batched, self.parallel_batch, self.parallel_map, self.prefetched, self.repeated, self.taken, self.skipped]
-        made += [self.source.padded_batch(2), self.source.map(lambda x: x), self.source.with_options(self.tf.data.Options())]
-        return " ".join(type(dataset).__name__.lstrip("_") for dataset in made)
-
-
 class Owners(TensorFlowOwners):
     """Also those of Keras."""
 
@@ -253,7 +195,7 @@ class Owners(TensorFlowOwners):
         self.keras = importlib.import_module("tf_keras" if self.legacy else "keras")
 
     def find(self, owner: str) -> Any:
-        return getattr(self, owner) if hasattr(type(self), owner) else _module(owner)
+        return getattr(self, owner) if hasattr(type(self), owner) else module_named(owner)
 
     # ------------------------------------------------------------------------------------------------------- models
 
@@ -363,15 +305,6 @@ class Owners(TensorFlowOwners):
     @functools.cached_property
     def backup_and_restore(self) -> Any:
         return self.keras.callbacks.BackupAndRestore(self.folder)
-
-
-def _module(name: str) -> Any:
-    """A module, also one that is an attribute of another under this name."""
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError:
-        parent, _, last = name.rpartition(".")
-        return getattr(importlib.import_module(parent), last)
 
 
 def missing(owners: Owners, name: Name) -> str | None:

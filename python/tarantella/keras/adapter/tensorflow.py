@@ -72,6 +72,15 @@ def make_wait(operation: Any, others: Sequence[Any]) -> None:
     operation._add_control_inputs([other for other in others if other not in operation.control_inputs])
 
 
+def inputs_only_read(operation: Any) -> Sequence[int]:
+    """The places, among the inputs of an operation that calls a function, of variables that it does not change."""
+    try:
+        found: Sequence[int] = operation.get_attr("_read_only_resource_inputs")
+    except ValueError:
+        return ()
+    return found
+
+
 def variables_read(graph: Any) -> list[tf.Variable]:
     """The variables that a function's graph has read so far. The public attribute has them when the trace is complete."""
     return list(getattr(graph, "_watched_variables", ()))

@@ -7,11 +7,11 @@ from typing import Any
 import tensorflow as tf
 
 from tarantella.keras import adapter
+from tarantella.keras.adapter.tensorflow import inputs_only_read
 
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase"}
 _DRAWS = ("NonDeterministicInts", "Rng", "StatefulRandom", "StatefulStandardNormal", "StatefulTruncated", "StatefulUniform")
 _READS = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp")
-_READ_ONLY = "_read_only_resource_inputs"  # the attribute with which TensorFlow notes what a function only reads
 
 
 def with_random_states(graph: Any) -> list[str]:
@@ -77,11 +77,7 @@ def resources_changed(operation: Any) -> set[Any]:
     """Of `resources`, those of variables that the operation may change."""
     if operation.type in _READS:
         return set()
-    try:
-        only_read = operation.get_attr(_READ_ONLY)
-    except ValueError:
-        return resources(operation)
-    return resources(operation) - {operation.inputs[i].ref() for i in only_read}
+    return resources(operation) - {operation.inputs[i].ref() for i in inputs_only_read(operation)}
 
 
 def _outside(graph: Any) -> dict[int, int]:

@@ -33,7 +33,13 @@ def findings(front_end: str) -> dict[str, Any]:
     env = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
     env |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2", **legacy}
     run = subprocess.run(
-        [sys.executable, keras_contract.__file__], env=env, capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, "-m", "support.keras_contract"],
+        cwd=Path(keras_contract.__file__).parents[1],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     assert run.returncode == 0, run.stderr
     found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
