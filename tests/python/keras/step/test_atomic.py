@@ -46,10 +46,11 @@ def waits_for(operation: Any) -> set[str]:
 
 def test_the_update_waits_for_what_the_step_communicates_later():
     def step(weight: tf.Variable) -> Any:
-        gradient, none, rows = atomic.behind_gate([tf.constant(0.5), None, tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]))])
-        assert none is None
-        assert isinstance(rows, tf.IndexedSlices)
-        weight.assign_sub(gradient)
+        given = [tf.constant(0.5), None, tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]))]
+        with atomic.behind_gate(given) as (gradient, none, rows):
+            assert none is None
+            assert isinstance(rows, tf.IndexedSlices)
+            weight.assign_sub(gradient)
         return collectives.total(tf.constant(3.0))
 
     function, weight = traced(step)
@@ -59,9 +60,39 @@ def test_the_update_waits_for_what_the_step_communicates_later():
     assert float(weight) == 0.5
 
 
+def test_what_needs_no_gradient_waits_as_well():
+    def step(weight: tf.Variable) -> Any:
+        with atomic.behind_gate([tf.constant(0.5)]):
+            weight.assign(0.5 * weight)  # as weights decay
+        return collectives.total(tf.constant(3.0))
+
+    function, _ = traced(step)
+    (update,) = [one for one in function.graph.get_operations() if one.type == "AssignVariableOp"]
+    assert "TntAllReduce" in waits_for(update)
+
+
+def test_what_a_step_changes_before_the_gate_is_told():
+    early, inside, read, late = (tf.Variable(1.0) for _ in range(4))
+    told: list[Any] = []
+    change = tf.function(lambda: inside.assign(2.0 * inside), autograph=False)
+    look = tf.function(lambda: 2.0 * read, autograph=False)
+
+    def step(element: Any) -> Any:
+        early.assign(early + change())
+        with atomic.behind_gate([element * look()]) as (gradient,):
+            late.assign_sub(gradient)
+        return collectives.total(tf.constant(3.0))
+
+    tf.function(atomic.atomic(step, lambda *found: told.append(found)), autograph=False).get_concrete_function(tf.constant(1.0))
+    ((handles, variables_read),) = told
+    assert {id(handle) for handle in handles} == {id(one.handle) for one in (early, inside)}
+    assert {id(one) for one in variables_read} == {id(early), id(inside)}
+
+
 def test_a_step_that_communicates_new_weights_is_refused():
     def step(weight: tf.Variable) -> Any:
-        weight.assign_sub(atomic.behind_gate([tf.constant(0.5)])[0])
+        with atomic.behind_gate([tf.constant(0.5)]) as (gradient,):
+            weight.assign_sub(gradient)
         return collectives.total(weight.read_value())
 
     with pytest.raises(UnsupportedError, match="after an optimizer has changed weights"):
@@ -71,7 +102,8 @@ def test_a_step_that_communicates_new_weights_is_refused():
 def test_without_elastic_there_is_no_gate(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv(variables.ELASTIC)
     gradients = [tf.constant(1.0)]
-    assert atomic.behind_gate(gradients) is gradients
+    with atomic.behind_gate(gradients) as given:
+        assert given is gradients
 
 
 def test_a_step_without_a_gate_is_refused():
