@@ -35,7 +35,7 @@ class Job:
 
     def __init__(self, folder: Path, ranks: int, epochs: int) -> None:
         words: list[object] = ["-n", ranks, "--reproducible", 8, "--elastic", "--replacements", 1000, "--"]
-        words += [SCRIPT, folder, "", "batch_norm", "dropout", "slow", f"epochs={epochs}"]
+        words += [SCRIPT, folder, "", "batch_norm", "dropout", "decay", "slow", f"epochs={epochs}"]
         path = os.pathsep.join(str(ROOT / part) for part in ("tests/python/ranks", "tests/python"))
         env = {**os.environ, "PYTHONPATH": path, "TNT_TIMEOUT": "20"}  # seconds after which a stopped rank is lost
         command = [sys.executable, "-m", "tarantella", *map(str, words)]
