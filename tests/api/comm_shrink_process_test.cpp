@@ -64,17 +64,16 @@ struct Tally {
   std::atomic<int> stopped{0};
 };
 
-// A rank that is killed with data that it has not read takes back what it has sent, so it waits until the others have all.
-void all_done(Tally& board, int ranks) {
-  ++board.done;
-  wait_for([&] { return board.done >= ranks; });
+void arrive(std::atomic<int>& arrived, int ranks) {
+  ++arrived;
+  wait_for([&] { return arrived >= ranks; });
 }
 
+// A rank that is killed with data that it has not read takes back what it has sent, so it waits until the others have all.
+void all_done(Tally& board, int ranks) { arrive(board.done, ranks); }
+
 // No rank is in an earlier call of the communicator any more: a shrink would end it.
-void all_here(Tally& board, int ranks) {
-  ++board.here;
-  wait_for([&] { return board.here >= ranks; });
-}
+void all_here(Tally& board, int ranks) { arrive(board.here, ranks); }
 
 void expect_codes(ProcessJob& job, const std::vector<int>& killed) {
   const auto endings = job.wait();

@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +35,7 @@ needs_legacy = pytest.mark.skipif(not LEGACY, reason="for legacy Keras")
 
 def test_private_names():
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    run = subprocess.run(
-        [sys.executable, "-m", "support.keras_contract"],
-        cwd=Path(keras_contract.__file__).parents[1],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    found = json.loads(run.stdout.splitlines()[-1])
+    found = keras_contract.found_with(environment)
     print(found["versions"])
     assert found["missing"] == {}
 

@@ -12,8 +12,11 @@ import inspect
 import json
 import os
 import re
+import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from support.tensorflow_owners import TensorFlowOwners, module_named
@@ -315,6 +318,16 @@ def missing(owners: Owners, name: Name) -> str | None:
         return f"{type(error).__name__}: {error}"
     there = name.name in re.findall(r"\w+", owner) if isinstance(owner, str) else hasattr(owner, name.name)
     return None if there else f"{type(owner).__name__} has no {name.name}"
+
+
+def found_with(environment: dict[str, str]) -> dict[str, Any]:
+    """What this prints as a script in an environment."""
+    command = [sys.executable, "-m", "support.keras_contract"]
+    folder = Path(__file__).parents[1]
+    run = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert run.returncode == 0, run.stderr
+    found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    return found
 
 
 def main() -> None:

@@ -2,8 +2,8 @@
 
 So a step that fails because a rank was lost has changed none, and is made again by the ranks that are left. The optimizer works
 behind a gate. When the step was traced, the gate is made to wait for whatever else the step communicates, such as the states of
-metrics, which Keras reads after the update. What a step changes elsewhere, such as the kernel of a spectral normalization, does
-not wait: it is told to whoever can put it back (`elastic/kept_state.py`).
+metrics, which Keras reads after the update. Other changes that a step makes, such as those of SpectralNormalization to its
+kernel, do not wait. They are reported, and `elastic/kept_state.py` puts them back.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ from tarantella import generations
 from tarantella.errors import UnsupportedError
 from tarantella.keras import context
 from tarantella.keras.adapter.tensorflow import make_wait, variables_read
-from tarantella.keras.xla.operations import resources, resources_changed
+from tarantella.keras.xla.operations import handles_changed, resources, resources_changed
 
 _GATE = "tnt_gate"
 _OURS = "Tnt"
@@ -52,40 +52,29 @@ def atomic(step: Callable[[Any], Any], note: Callable[[Sequence[Any], Sequence[A
     def atomic_step(element: Any) -> Any:
         logs = step(element)
         if (graph := context.graph()) is not None:
-            close_gates(graph)
-            handles = _changed_early(graph)
+            waiting = close_gates(graph)
+            handles = handles_changed(graph, [operation for operation in graph.get_operations() if operation not in waiting])
             note(handles, [v for v in variables_read(graph) if any(v.handle is handle for handle in handles)])
         return logs
 
     return atomic_step
 
 
-def _gates(graph: Any) -> list[Any]:
-    return [operation for operation in graph.get_operations() if operation.type == "NoOp" and _GATE in operation.name]
-
-
-def _changed_early(graph: Any) -> list[Any]:
-    """The handles of variables that a traced step changes before its gates are open."""
-    operations = graph.get_operations()
-    late = set().union(*(_after(gate, operations) for gate in _gates(graph)))
-    changed = set().union(*(resources_changed(operation) for operation in operations if operation not in late))
-    return [outside for outside, inside in graph.captures if inside.ref() in changed]
-
-
-def close_gates(graph: Any) -> None:
-    """Makes the gates of a step that was traced wait for all that the step communicates.
+def close_gates(graph: Any) -> set[Any]:
+    """Makes the gates of a step that was traced wait for all that the step communicates. Returns the operations behind them.
 
     Raises:
         UnsupportedError: the step communicates what depends on updated weights, or has no gate.
     """
     operations = graph.get_operations()
-    gates = _gates(graph)
+    gates = [operation for operation in operations if operation.type == "NoOp" and _GATE in operation.name]
     ours = [operation for operation in operations if operation.type.startswith(_OURS) and operation.type not in _LOCAL]
     if ours and not gates:
         raise UnsupportedError(
             "--elastic: no optimizer of the model updates weights in the training step, so nobody knows when it changes what: "
             "train without --elastic, or with --max-restarts"
         )
+    waiting: set[Any] = set()
     for gate in gates:
         later = _after(gate, operations)
         late = next((operation for operation in ours if operation in later), None)
@@ -95,6 +84,8 @@ def close_gates(graph: Any) -> None:
                 "not be made again when a rank is lost: use one optimizer step in a training step, or --max-restarts"
             )
         make_wait(gate, ours)
+        waiting |= later
+    return waiting
 
 
 def _after(gate: Any, operations: Sequence[Any]) -> set[Any]:

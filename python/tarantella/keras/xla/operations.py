@@ -1,6 +1,6 @@
 """Questions about the operations of a step's graph: which draw random numbers, and which variables they use or change."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -63,9 +63,14 @@ def changed_others(graph: Any, known: Sequence[Any]) -> list[str]:
 
 def changed(graph: Any, variables: Sequence[Any]) -> list[Any]:
     """Those of the variables that operations of the graph may change."""
-    inside: set[Any] = set().union(*map(resources_changed, graph.get_operations()))
-    handles = {id(outer) for outer, inner in graph.captures if inner.ref() in inside}
+    handles = set(map(id, handles_changed(graph, graph.get_operations())))
     return [variable for variable in variables if id(adapter.unwrap(variable).handle) in handles]
+
+
+def handles_changed(graph: Any, operations: Iterable[Any]) -> list[Any]:
+    """The handles of variables, from outside of a function's graph, that these operations of it may change."""
+    inside: set[Any] = set().union(*map(resources_changed, operations))
+    return [outer for outer, inner in graph.captures if inner.ref() in inside]
 
 
 def resources(operation: Any) -> set[Any]:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +29,7 @@ def findings(front_end: str) -> dict[str, Any]:
     legacy = {"TF_USE_LEGACY_KERAS": "1"} if front_end == "legacy Keras" else {}
     env = {name: value for name, value in os.environ.items() if name != "TF_USE_LEGACY_KERAS"}
     env |= {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2", **legacy}
-    run = subprocess.run(
-        [sys.executable, "-m", "support.keras_contract"],
-        cwd=Path(keras_contract.__file__).parents[1],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
-    return found
+    return keras_contract.found_with(env)
 
 
 @pytest.mark.parametrize(
