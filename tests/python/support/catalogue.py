@@ -69,6 +69,7 @@ SPECIAL = {
     "several_fits": Expected(),
     "clipnorm": Expected(),
     "global_clipnorm": Expected(),
+    "optimizer_with_pairs_of_its_own": Expected(),
     "gradient_accumulation_over_fits": Expected(),
     "gradient_accumulation_over_data_of_unknown_length": Expected((3,)),
     "gradient_accumulation_eagerly": Expected(),

@@ -81,6 +81,18 @@ def inputs_only_read(operation: Any) -> Sequence[int]:
     return found
 
 
+def own_variable(value: Any, **kwargs: Any) -> tf.Variable:
+    """A variable of ours that steps use. Arguments: those of `tf.Variable`."""
+    variable = tf.Variable(value, trainable=False, **kwargs)
+    variable._tnt_is_own = True
+    return variable
+
+
+def is_own(variable: tf.Variable) -> bool:
+    """Whether it is one of these."""
+    return getattr(variable, "_tnt_is_own", False)
+
+
 def variables_read(graph: Any) -> list[tf.Variable]:
     """The variables that a function's graph has read so far. The public attribute has them when the trace is complete."""
     return list(getattr(graph, "_watched_variables", ()))

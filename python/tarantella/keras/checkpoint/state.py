@@ -15,7 +15,7 @@ from tarantella.keras import adapter
 from tarantella.keras.checkpoint import parts
 from tarantella.keras.reduction import weights
 from tarantella.keras.sharding.weights import bytes_of, owners_of
-from tarantella.keras.step import accumulation
+from tarantella.keras.step import accumulation, moving_statistics
 
 Stored = dict[str, list[dict[str, Any]]]
 
@@ -110,7 +110,7 @@ def restore(model: Any, stored: Stored | None, common_seed: bool, per_rank: bool
     if stored is not None:
         stored = in_order(groups, stored)
         for name, variables in groups.items():
-            for variable, item in zip(variables, stored[name], strict=True):
+            for variable, item in zip(variables, stored.get(name, ()), strict=True):
                 if not adapter.is_slot(variable):
                     adapter.unwrap(variable).assign(np.asarray(item["value"]))
     if runtime.get_size() == 1:
@@ -178,6 +178,7 @@ def groups_of(model: Any, common_seed: bool = False) -> dict[str, list[Any]]:
         "seeds": adapter.seed_variables(model),
         _COMMON_SEED: adapter.common_seed_variables(make=common_seed),
         "counters": adapter.step_counters(model),
+        "attributes": moving_statistics.attributes(model),
     }
     seen: set[int] = set()
     groups: dict[str, list[Any]] = {}

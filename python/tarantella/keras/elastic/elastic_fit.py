@@ -175,7 +175,7 @@ class ElasticFit(adapter.Callback):
         self._warn_of_lone_callbacks()
         functions = vars(self._trained)  # past what notes functions that Keras is asked to make anew
         self._functions = {name: functions[name] for name in self._batches if functions.get(name) is not None}
-        self._hooks.metrics.observe_sums, self._hooks.observe_early = self._kept.keep_sums, self._kept.note_early
+        self._hooks.metrics.observe_sums, self._hooks.observe_trace = self._kept.keep_sums, self._kept.note_trace
         functions.update({name: functools.partial(self._step, name) for name in self._batches})
         try:
             with _operations.stage(self):
@@ -184,7 +184,7 @@ class ElasticFit(adapter.Callback):
                 collectives.barrier()  # a rank that goes on has seen all of them finish what was before
         finally:
             self._door.close()
-            self._hooks.metrics.observe_sums = self._hooks.observe_early = None
+            self._hooks.metrics.observe_sums = self._hooks.observe_trace = None
             functions.update({name: self._functions.get(name) for name in self._batches})
 
     def _warn_of_lone_callbacks(self) -> None:

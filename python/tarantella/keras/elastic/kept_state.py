@@ -10,10 +10,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tarantella import collectives, runtime
+from tarantella import collectives, generations, runtime
 from tarantella.keras import adapter
+from tarantella.keras.adapter.tensorflow import own_variable, variables_read
 from tarantella.keras.checkpoint import state
 from tarantella.keras.reduction import weights
+from tarantella.keras.xla import operations
 
 
 class KeptState:
@@ -29,6 +31,8 @@ class KeptState:
         self._variables: list[Any] | None = None
         self._early: dict[int, Any] = {}  # the handles of variables that traced steps change early, by their ids
         self._foreign: dict[int, tf.Variable] = {}  # of these variables, those that the step reads, the model's or not
+        self._others: list[tf.Variable] | None = None  # that the last traced step uses, and of which the model does not know
+        self._given: list[Any] | None = None  # the values of these that another rank has, for the next trace
         self._copies: Sequence[tuple[tf.Variable, tf.Tensor]] = ()
         self._sums: dict[int, tf.Variable] = {}  # of metrics' states over ranks after the last step, by the variables' ids
         self.has_sums = False
@@ -50,18 +54,33 @@ class KeptState:
         for variable, value in self._copies:
             variable.assign(value)
 
-    def note_early(self, handles: Sequence[Any], variables: Sequence[Any]) -> None:
+    def note_trace(self, graph: Any, early: Sequence[Any]) -> None:
         """As `atomic.atomic` tells it."""
-        self._early.update((id(handle), handle) for handle in handles)
-        self._foreign.update((id(variable.handle), variable) for variable in variables)
+        self._early.update((id(handle), handle) for handle in early)
+        self._foreign.update((id(v.handle), v) for v in variables_read(graph) if id(v.handle) in self._early)
         self._variables = None
+        self._others = [v for v in operations.unknown(graph, self._known()) if v.dtype.is_numpy_compatible]
+        if self._given is not None:
+            with tf.init_scope():
+                self._take_others(self._given)
+
+    def _take_others(self, values: list[Any]) -> None:
+        """Variables of which the model does not know get the values of another rank, now or when a step is traced."""
+        if self._others is None:
+            self._given = values
+            return
+        self._given = None
+        if [value.shape for value in values] != [tuple(variable.shape) for variable in self._others]:
+            raise generations.refusal("its training step uses other variables than that of the others")
+        for variable, value in zip(self._others, values, strict=True):
+            variable.assign(value)
 
     def keep_sums(self, variables: Sequence[Any], sums: Sequence[tf.Tensor]) -> None:
         """A step has added up the states of metrics over ranks. In its graph, or eagerly."""
         for variable, total in zip(variables, sums, strict=True):
             if id(variable) not in self._sums:
                 with tf.init_scope():
-                    self._sums[id(variable)] = tf.Variable(tf.zeros(total.shape, total.dtype), trainable=False)
+                    self._sums[id(variable)] = own_variable(tf.zeros(total.shape, total.dtype))
                     self._variables = None
             self._sums[id(variable)].assign(total)
 
@@ -81,6 +100,9 @@ class KeptState:
                 adapter.unwrap(variable).assign(value)
             sums = collectives.broadcast_object(sums, source)
             self.has_sums = sums is not None
+            others = collectives.broadcast_object(None if self._others is None else [v.numpy() for v in self._others], source)
+            if is_behind and others is not None:
+                self._take_others(others)
         if self._is_same or sums is None:
             return
         variables = adapter.metric_variables(self._model)

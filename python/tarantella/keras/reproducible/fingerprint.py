@@ -18,6 +18,7 @@ import tensorflow as tf
 from tarantella import _native, environment, runtime, settings
 from tarantella.errors import InvalidArgumentError
 from tarantella.keras import adapter
+from tarantella.keras.adapter.tensorflow import own_variable
 from tarantella.keras.reduction.weights import state_keys
 
 
@@ -167,7 +168,7 @@ class Recorder:
         if key not in self._slots:
             with tf.init_scope(), tf.device("CPU:0"):
                 zeros = np.zeros(1 + len(variables), np.int64)
-                self._slots[key] = tf.Variable(zeros, trainable=False, name="fingerprints"), variables
+                self._slots[key] = own_variable(zeros, name="fingerprints"), variables
         return self._slots[key][0]
 
     # ----------------------------------------------------------------------------------------------- between steps

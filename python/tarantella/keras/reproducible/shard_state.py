@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tarantella.keras import adapter
+from tarantella.keras.step import moving_statistics
 
 
 def random_states(model: Any) -> list[Any]:
@@ -19,25 +20,33 @@ class ShardState:
 
     Args:
         ids: of the variables to look at, if a part of the model is computed; None: all.
+        summed: the ids of those that a step changes by a sum over samples.
+
+    Attributes:
+        metrics: their states.
+        sums, averages: the variables whose changes by the shards are added up, and those whose changes are averaged.
     """
 
-    def __init__(self, model: Any, training: bool, ids: Collection[int] | None = None) -> None:
+    def __init__(self, model: Any, training: bool, ids: Collection[int] | None = None, summed: Collection[int] = ()) -> None:
         def held(variables: Sequence[Any]) -> list[Any]:
             return [v for v in variables if ids is None or id(v) in ids]
 
         self.metrics = held(adapter.metric_variables(model))
         self._random = held(random_states(model))
         seeds = {id(state) for state in self._random}
-        untrained = held([v for v in adapter.untrained_weights(model) if id(v) not in seeds]) if training else []
-        self.averages = [v for v in untrained if tf.as_dtype(adapter.dtype_of(v)).is_floating]
-        self._others = [v for v in untrained if not tf.as_dtype(adapter.dtype_of(v)).is_floating]
+        kept = [*adapter.untrained_weights(model), *moving_statistics.attributes(model)] if training else []
+        untrained = held([v for v in kept if id(v) not in seeds])
+        self.sums = [v for v in untrained if id(v) in summed]
+        self.averages = [v for v in untrained if tf.as_dtype(adapter.dtype_of(v)).is_floating and id(v) not in summed]
+        given = {id(v) for v in (*self.sums, *self.averages)}
+        self._others = [v for v in untrained if id(v) not in given]
         self._before = {id(v): read(v) for v in (*self.metrics, *self._random, *untrained)}
 
     def begin_shard(self, shard: int) -> None:
         """Restores the state, but gives the shard random seeds of its own and metrics that have seen nothing."""
         for variable in self.metrics:
             adapter.unwrap(variable).assign(tf.zeros_like(self._before[id(variable)]))
-        for variable in (*self.averages, *self._others):
+        for variable in (*self.sums, *self.averages, *self._others):
             adapter.unwrap(variable).assign(self._before[id(variable)])
         for variable in self._random:
             adapter.unwrap(variable).assign(adapter.seed_of_shard(self._before[id(variable)], shard))
@@ -46,14 +55,19 @@ class ShardState:
         """The amounts that the shard has added to these variables."""
         return [read(v) - self._before[id(v)] for v in variables]
 
-    def end(self, metrics: Sequence[tf.Tensor], averages: Sequence[tf.Tensor]) -> None:
-        """Ends the step, after all shards: sets the states of metrics, and adds the changes of averages."""
+    def end(self, metrics: Sequence[tf.Tensor], averages: Sequence[tf.Tensor], sums: Sequence[tf.Tensor] = ()) -> None:
+        """Ends the step, after all shards: sets the states of metrics, and adds the changes of averages and sums."""
         for variable, value in zip(self.metrics, metrics, strict=True):
             adapter.unwrap(variable).assign(value)
-        for variable, change in zip(self.averages, averages, strict=True):
+        for variable, change in (*zip(self.averages, averages, strict=True), *zip(self.sums, sums, strict=True)):
             adapter.unwrap(variable).assign(self._before[id(variable)] + change)
         for variable in self._random:
             adapter.unwrap(variable).assign(adapter.seed_of_next_step(self._before[id(variable)]))
+
+    @property
+    def variables(self) -> list[Any]:
+        """All of it."""
+        return [*self.metrics, *self._random, *self.sums, *self.averages, *self._others]
 
     def with_metrics(self, sums: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The states of metrics at the beginning of the step plus these sums."""

@@ -6,6 +6,7 @@ of BatchNormalization, metrics, random seeds) is restored before each shard, and
 at the end. All sums are taken in the tree of `shards`, so all ranks have the same state after each step.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
@@ -27,6 +28,7 @@ from tarantella.keras.reproducible.sharded_lengths import LengthsNeeded, Sharded
 from tarantella.keras.reproducible.sharded_reduction import ShardedGradients, ShardedMetrics, widened
 from tarantella.keras.reproducible.sharded_step import DivisorsNeeded, ShardedStep
 from tarantella.keras.reproducible.shards import TreeSum
+from tarantella.keras.step import moving_statistics
 from tarantella.keras.step.hooks import Sharding, StepHooks, optimizer_names
 from tarantella.keras.step.patch import Attribute
 from tarantella.keras.xla import operations
@@ -83,7 +85,7 @@ class ReproducibleHooks(StepHooks):
     def _in_shards(self, original: Callable[[Any], Any], training: bool) -> Callable[[Any], Any]:
         def step(element: Any) -> Any:
             shards = self._unpacked(element)
-            with self._step.began_with(ShardState(self._model, training)):
+            with self._step.began_with(ShardState(self._model, training, summed=self.loss_kinds.kept_sums)):
                 try:
                     while True:
                         try:
@@ -118,7 +120,7 @@ class ReproducibleHooks(StepHooks):
         """The logs of the global batch, after the step was made on each of this rank's shards."""
         state = self._step.state
         self._forget_batch()
-        averages, compute = TreeSum(), _traced_once(self._computed(original, training))
+        averages, sums, compute = TreeSum(), TreeSum(), _traced_once(self._computed(original, training))
         logs_of_shards: list[Any] = []
         weights: list[tf.Tensor] = []
         for place, (batch, share) in enumerate(shards):
@@ -140,9 +142,12 @@ class ReproducibleHooks(StepHooks):
                     logs_of_batch = self.metrics.logs_of_batch(logs_of_shards, [*weights, weight])
             weights.append(weight)
             averages.add(state.changes(state.averages), weight)
-        state.end(metrics, self._averages_over_ranks(state.averages, averages))
+            changes = [tf.cast(change, tf.float64) for change in state.changes(state.sums)]
+            sums.add(changes, tf.cast(share.samples > 0, tf.float64))
+        state.end(metrics, self._averages_over_ranks(state.averages, averages), self._sums_over_ranks(state.sums, sums))
         if context.graph() is not None:
             self._refuse_random_operations(context.graph())
+            self._refuse_unknown_changes(context.graph(), state)
         return logs_of_batch
 
     def _computed(self, original: Callable[[Any], Any], training: bool) -> Callable[[Any, split.Share], Any]:
@@ -169,6 +174,16 @@ class ReproducibleHooks(StepHooks):
         reducer = self.reducers.reducer("averages", gradients.specs(variables), variables)
         reduced = reducer.reduce([widened(t) for t in tensors], weight)
         return [tf.cast(r, t.dtype) for r, t in zip(reduced, tensors, strict=True)]
+
+    def _sums_over_ranks(self, variables: Sequence[Any], tree: TreeSum) -> list[tf.Tensor]:
+        """The same of what is added up, in float64: exact for counts of samples."""
+        if not variables:
+            return []
+        tensors, weight = tree.total()
+        specs = [Spec(f"kept {i}", math.prod(adapter.unwrap(v).shape), "float64") for i, v in enumerate(variables)]
+        reduced = self.reducers.reducer(f"{len(specs)} sums", specs).reduce([tf.reshape(t, [-1]) for t in tensors], weight)
+        pairs = zip(reduced, map(adapter.unwrap, variables), strict=True)
+        return [tf.cast(tf.reshape(total, v.shape), v.dtype) for total, v in pairs]
 
     def _lengths(self, share: split.Share) -> AbstractContextManager[None]:
         return self._lengths_of_batch.running(share)
@@ -222,6 +237,16 @@ class ReproducibleHooks(StepHooks):
             raise UnsupportedError(
                 f"reproducible: the step draws random numbers by {', '.join(draws)}, which depend on the calls before, "
                 "and so on how many shards a rank has: use Keras' layers, or keras.random with a keras.random.SeedGenerator"
+            )
+
+    def _refuse_unknown_changes(self, graph: Any, state: ShardState) -> None:
+        """Each shard would change such a variable once more."""
+        found = operations.changed_unknown(graph, [*state.variables, *moving_statistics.known(self._model)])
+        if found:
+            names = " and ".join(repr(variable.name) for variable in found)
+            raise UnsupportedError(
+                f"reproducible: the step changes {names}, of which the model does not know, and would once for "
+                "each shard: make it by add_weight in a layer, a metric or the model, or change it in a callback"
             )
 
     def _optimizer_hooks(self, optimizer: Any) -> list[Attribute]:

@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tarantella import collectives, runtime
+from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.reduction import gradients, graph_order
 from tarantella.keras.step import atomic
@@ -42,13 +43,21 @@ class OptimizerHooks:
         self.optimizer = optimizer
         self.reduction = reduction
         self._accumulating = None if accumulates_reduced else adapter.accumulating(optimizer)
+        self._is_reduced = False  # whether the gradients that `apply` gets next are
         self._originals = {(owner is optimizer, name): getattr(owner, name) for owner, name, _ in self.functions()}
 
     def functions(self) -> list[tuple[Any, str, Callable[..., Any]]]:
         """The methods to replace, with their replacements."""
         hook = adapter.optimizer_hook()
         if self._accumulating is None:
-            return [(self.optimizer, hook, adapter.as_method(self._apply))]
+            own = [(name, adapter.taking_pairs(self._with_pairs(name))) for name in adapter.overridden_hooks(self.optimizer)]
+            return [(self.optimizer, name, method) for name, method in [(hook, adapter.as_method(self._apply)), *own]]
+        if overridden := adapter.overridden_hooks(self._accumulating):
+            kind = type(self._accumulating).__name__
+            raise UnsupportedError(
+                f"{kind} has its own {overridden[0]}, which would get the gradients of a rank's own samples, and accumulates "
+                f"gradients: do that in {hook}, or give it no gradient_accumulation_steps"
+            )
         if self._accumulating is self.optimizer:
             return [(self.optimizer, hook, adapter.as_method(self._apply_accumulating))]
         # a LossScaleOptimizer unscales gradients, and skips steps, before the optimizer inside accumulates
@@ -71,7 +80,25 @@ class OptimizerHooks:
 
         return apply
 
+    def _with_pairs(self, name: str) -> Callable[..., Any]:
+        """A method of the user's that gets reduced gradients, and calls `apply` with what it has made of them."""
+
+        def apply(grads: Any, variables: Any, **kwargs: Any) -> Any:
+            reduced = self.reduction.reduce_gradients(grads, variables)
+            if reduced is None:
+                return None
+            with atomic.behind_gate(reduced) as reduced:
+                self._is_reduced = True
+                try:
+                    return self._original(self.optimizer, name)(list(zip(reduced, variables, strict=True)), **kwargs)
+                finally:
+                    self._is_reduced = False
+
+        return apply
+
     def _apply(self, grads: Any, trainable_variables: Any = None, **kwargs: Any) -> Any:
+        if self._is_reduced:
+            return self._original_apply(self.optimizer)(grads, trainable_variables, **kwargs)
         grads = list(grads)
         reduced = self.reduction.reduce_gradients(grads, self._variables(trainable_variables))
         if reduced is None:

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tarantella import generations
 from tarantella.errors import UnsupportedError
 from tarantella.keras import context
-from tarantella.keras.adapter.tensorflow import make_wait, variables_read
+from tarantella.keras.adapter.tensorflow import make_wait
 from tarantella.keras.xla.operations import handles_changed, resources, resources_changed
 
 _GATE = "tnt_gate"
@@ -39,12 +39,11 @@ def behind_gate(gradients: list[Any]) -> Iterator[list[Any]]:
         yield [None if g is None else tf.nest.map_structure(tf.identity, g, expand_composites=True) for g in gradients]
 
 
-def atomic(step: Callable[[Any], Any], note: Callable[[Sequence[Any], Sequence[Any]], None]) -> Callable[[Any], Any]:
+def atomic(step: Callable[[Any], Any], note: Callable[[Any, Sequence[Any]], None]) -> Callable[[Any], Any]:
     """A training step that, in an elastic job, changes weights only when it has communicated.
 
     Args:
-        note: is given what the step changes before, when it was traced: the handles of variables, and those of the variables
-            that the step reads, as TensorFlow knows them.
+        note: is given the graph of the step when it was traced, and the handles of the variables that it changes before.
     """
     if not generations.is_elastic():
         return step
@@ -53,8 +52,7 @@ def atomic(step: Callable[[Any], Any], note: Callable[[Sequence[Any], Sequence[A
         logs = step(element)
         if (graph := context.graph()) is not None:
             waiting = close_gates(graph)
-            handles = handles_changed(graph, [operation for operation in graph.get_operations() if operation not in waiting])
-            note(handles, [v for v in variables_read(graph) if any(v.handle is handle for handle in handles)])
+            note(graph, handles_changed(graph, [operation for operation in graph.get_operations() if operation not in waiting]))
         return logs
 
     return atomic_step

@@ -150,8 +150,8 @@ class BatchSums:
             yield metric, "update_state", self._apart(metric.update_state)
             yield metric, "result", self._apart(metric.result)
         for optimizer in adapter.held_optimizers(model):
-            hook = adapter.optimizer_hook()
-            yield optimizer, hook, self._apart(getattr(optimizer, hook))
+            for hook in (adapter.optimizer_hook(), *adapter.overridden_hooks(optimizer)):
+                yield optimizer, hook, self._apart(getattr(optimizer, hook))
         for layer in adapter.layers_of(model):
             if isinstance(layer, adapter.keras.layers.BatchNormalization):
                 yield layer, "call", self._apart(layer.call)

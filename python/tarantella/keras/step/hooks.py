@@ -60,7 +60,7 @@ class StepHooks:
         loss_kinds: how losses and gradients are made of those of a batch's parts, which trials find out.
         autotune: tries fusion thresholds while `fit` trains; None if it is not asked for.
         validation: runs in `fit` in the place of the model's `evaluate`; None: that does.
-        observe_early: is told what a training step of an elastic job changes early (`atomic.atomic`).
+        observe_trace: is told of each trace of a training step of an elastic job (`atomic.atomic`).
         distributed: whether the ranks have parts of one batch. False: each rank has batches of its own, and the sizes of these
             are added up in each step.
     """
@@ -86,7 +86,7 @@ class StepHooks:
         self.autotune: Autotune | None = None
         self.validation: Callable[..., Any] | None = None
         self.distributed = True
-        self.observe_early: Callable[[Sequence[Any], Sequence[Any]], None] | None = None
+        self.observe_trace: Callable[[Any, Sequence[Any]], None] | None = None
         self._added_losses = AddedLosses(model, step.loss_kinds)
         self._model = model
         self._step = step
@@ -158,7 +158,7 @@ class StepHooks:
                 model,
                 "train_step",
                 atomic.atomic(
-                    self._train_step(self.metrics.with_sums_scaled("train_step", model.train_step)), self._note_early
+                    self._train_step(self.metrics.with_sums_scaled("train_step", model.train_step)), self._note_trace
                 ),
             ),
             (model, "test_step", self._test_step(self.metrics.with_sums_scaled("test_step", model.test_step))),
@@ -172,9 +172,9 @@ class StepHooks:
             *([] if self._compiled is None else self._compiled.functions()),
         ]
 
-    def _note_early(self, handles: Sequence[Any], variables: Sequence[Any]) -> None:
-        if self.observe_early is not None:
-            self.observe_early(handles, variables)
+    def _note_trace(self, graph: Any, early: Sequence[Any]) -> None:
+        if self.observe_trace is not None:
+            self.observe_trace(graph, early)
 
     def _hooks_of_own_loss(self) -> Iterator[Attribute]:
         sums, step = self._step.loss_kinds.own_by_sums, self._step
@@ -288,6 +288,8 @@ class StepHooks:
                 with noise.naming_layers(self._model, self._drawing), kept, sums, self.gradients.at_tapes():
                     logs = original(batch)
                 logs = self.metrics.reduced_logs(logs)
+                if (graph := context.graph()) is not None:
+                    moving_statistics.note_unknown(self._model, graph)
                 if self.autotune is not None and not self.autotune.finished and context.graph() is not None:
                     self.autotune.random_operations = operations.with_random_states(context.graph())
                 return logs

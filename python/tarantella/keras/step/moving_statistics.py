@@ -6,21 +6,29 @@ the first step (`trial/kept_state.py`) has refused it, or found out how ranks br
 """
 
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-from tarantella import runtime
+from tarantella import collectives, runtime
 from tarantella.keras import adapter
 from tarantella.keras.reduction import weights
+from tarantella.keras.xla import operations
 
 _warned_variables: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()  # the variables, for each model
+_unknown: weakref.WeakKeyDictionary[Any, list[tf.Variable]] = weakref.WeakKeyDictionary()  # as `note_unknown` found them
 
 
 def average(model: Any) -> None:
     """Replaces each of these weights that differs between ranks by its mean over them. Collective."""
     differing = weights.average(adapter.moving_statistics(model))
-    differing += weights.differing(_variables_of_tensorflow(model))
+    differing += weights.differing(attributes(model))
+    unknown = _unknown.get(model, [])
+    most, least = collectives.all_reduce(np.array([len(unknown), -len(unknown)]), "max")
+    if most == -least:  # ranks have traced the same
+        differing += weights.differing(unknown)
     usual = {id(weight) for weight in batch_normalization_statistics(model)}
     paths = {adapter.path(variable) for variable in differing if id(variable) not in usual}
     warned = _warned_variables.setdefault(model, set())
@@ -34,20 +42,46 @@ def average(model: Any) -> None:
         )
 
 
+def note_unknown(model: Any, graph: Any) -> None:
+    """A training step was traced. It may change variables of which the model does not know: numbers, and no random states."""
+    changed = operations.changed_unknown(graph, known(model))
+    _unknown[model] = [v for v in changed if v.dtype.is_floating or (v.dtype.is_integer and v.shape.rank == 0)]
+
+
+def _is_number(variable: Any) -> bool:
+    dtype = tf.as_dtype(adapter.dtype_of(variable))
+    return bool(dtype.is_floating or dtype.is_integer or dtype.is_bool)
+
+
+def known(model: Any) -> Sequence[Any]:
+    """The variables of the model, its metrics, optimizers and random generators, and of attributes of layers."""
+    seeds = [*adapter.seed_variables(model), *adapter.common_seed_variables()]
+    owned = [*adapter.weights(model), *adapter.metric_variables(model), *adapter.whole_optimizer_variables(model), *seeds]
+    return [*owned, *adapter.step_counters(model), *attributes(model)]
+
+
 def kept(model: Any) -> list[Any]:
     """The numbers that a step may change without an optimizer and keep, but not BatchNormalization's averages nor seeds."""
     others = {id(variable) for variable in (*batch_normalization_statistics(model), *adapter.seed_variables(model))}
-    variables = [*adapter.untrained_weights(model), *_variables_of_tensorflow(model)]
+    variables = [*adapter.untrained_weights(model), *attributes(model)]
     types = [tf.as_dtype(adapter.dtype_of(variable)) for variable in variables]
     are_numbers = [dtype.is_floating or dtype.is_integer for dtype in types]
     return [v for v, is_number in zip(variables, are_numbers, strict=True) if is_number and id(v) not in others]
 
 
-def _variables_of_tensorflow(model: Any) -> list[tf.Variable]:
-    """Those that are attributes of layers: Keras 3 does not count them among the weights."""
-    known = {id(adapter.unwrap(variable)) for variable in (*adapter.weights(model), *adapter.metric_variables(model))}
-    attributes = adapter.attributes_of(adapter.layers_of(model))
-    return [variable for variable in attributes if isinstance(variable, tf.Variable) and id(variable) not in known]
+def attributes(model: Any) -> list[tf.Variable]:
+    """Numbers in variables of TensorFlow that are attributes of layers and optimizers.
+
+    Keras 3 does not count them among the weights or the optimizer's state.
+    """
+    optimizers = [one for held in adapter.held_optimizers(model) for one in adapter.optimizers_of(held)]
+    of_keras = [*adapter.weights(model), *adapter.metric_variables(model), *adapter.whole_optimizer_variables(model)]
+    seen = {id(adapter.unwrap(v)) for v in (*of_keras, *adapter.step_counters(model))}
+    found = {}
+    for value in adapter.attributes_of([*adapter.layers_of(model), *optimizers]):
+        if isinstance(value, tf.Variable) and _is_number(value) and id(value) not in seen and not adapter.is_slot(value):
+            found[id(value)] = value
+    return list(found.values())
 
 
 def batch_normalization_statistics(model: Any) -> list[Any]:

@@ -132,6 +132,8 @@ def recorders(model: Any, record: Record, step: TrialStep) -> Iterator[Attribute
     hook = adapter.optimizer_hook()
     for optimizer in adapter.held_optimizers(model):
         yield optimizer, hook, adapter.as_method(_recorded_apply(record))
+        for name in adapter.overridden_hooks(optimizer):
+            yield optimizer, name, adapter.taking_pairs(_recorded_apply(record))
     yield from adapter.loss_hooks(model, lambda loss: recorded_loss(record, loss, step))
     means = adapter.mean_metrics(model)
     for metric in means:

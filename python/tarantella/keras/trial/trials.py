@@ -149,7 +149,7 @@ class Trials:
             found.not_tried[what] = str(error)
         except Exception as error:  # a model may refuse to be run eagerly, or on few samples, in any way
             found.not_tried[what] = first_line(error)
-        if records is not None and step == "train_step" and not self._reproducible:
+        if records is not None and step == "train_step":
             whole, part_records = records
             kept = kept_state.kinds(before, whole.kept, [part.kept for part in part_records], parts.weights)
             found.kept.update((place, kind.name) for place, kind in kept.items())

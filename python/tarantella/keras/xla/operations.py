@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tarantella.keras import adapter
-from tarantella.keras.adapter.tensorflow import inputs_only_read
+from tarantella.keras.adapter.tensorflow import inputs_only_read, is_own, variables_read
 
 _CALLS = {"PartitionedCall", "StatefulPartitionedCall", "If", "StatelessIf", "While", "StatelessWhile", "Case", "StatelessCase"}
 _DRAWS = ("NonDeterministicInts", "Rng", "StatefulRandom", "StatefulStandardNormal", "StatefulTruncated", "StatefulUniform")
@@ -65,6 +65,23 @@ def changed(graph: Any, variables: Sequence[Any]) -> list[Any]:
     """Those of the variables that operations of the graph may change."""
     handles = set(map(id, handles_changed(graph, graph.get_operations())))
     return [variable for variable in variables if id(adapter.unwrap(variable).handle) in handles]
+
+
+def changed_unknown(graph: Any, known: Sequence[Any]) -> list[tf.Variable]:
+    """The variables, without the known ones, that operations of the graph may change: in the order of their first use.
+
+    What TensorFlow alone keeps, such as the state of an iterator, is none.
+    """
+    handles = {id(handle) for handle in handles_changed(graph, graph.get_operations())}
+    return [variable for variable in unknown(graph, known) if id(variable.handle) in handles]
+
+
+def unknown(graph: Any, known: Sequence[Any]) -> list[tf.Variable]:
+    """The variables, without the known ones, that operations of the graph use: in the order of their first use."""
+    variables = {id(v.handle): v for v in variables_read(graph)}
+    for variable in known:
+        variables.pop(id(adapter.unwrap(variable).handle), None)
+    return [variables[id(outer)] for outer, _ in graph.captures if id(outer) in variables and not is_own(variables[id(outer)])]
 
 
 def handles_changed(graph: Any, operations: Iterable[Any]) -> list[Any]:

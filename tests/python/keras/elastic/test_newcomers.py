@@ -64,6 +64,21 @@ def test_the_bits_are_those_of_the_undisturbed_training(undisturbed, tmp_path: P
         assert one["history"] == undisturbed["history"]
 
 
+def test_newcomers_take_what_the_model_does_not_know(tmp_path: Path):
+    found = []
+    for plan, left in (("", {0, 1}), ("1:batch_end:4,0:batch_end:60", {2})):
+        folder = tmp_path / f"{len(found)}"
+        folder.mkdir()
+        result = train(2, folder, plan, "unknown", "two", most=1).good()
+        assert found_in(folder).keys() == left, result.said
+        found.append(next(iter(found_in(folder).values())))
+    undisturbed, disturbed = found
+    assert disturbed["kept"] == pytest.approx(undisturbed["kept"], rel=1e-6)
+    assert undisturbed["kept"][0] == pytest.approx(0.8, rel=1e-5)
+    for name, values in undisturbed["history"].items():
+        np.testing.assert_allclose(disturbed["history"][name], values, rtol=1e-4, err_msg=name)
+
+
 def test_without_shards_a_newcomer_becomes_the_master_and_goes_on_with_files(tmp_path: Path):
     losses = []
     for plan, left in (("", {0, 1}), ("0:batch_end:4,1:batch_end:60", {2})):

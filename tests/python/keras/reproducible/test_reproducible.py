@@ -76,6 +76,7 @@ def test_the_numbers_are_those_of_one_device(jobs, loss):
 def test_each_rank_trains_once_in_a_step(two):
     """A weight that counts steps does not count shards."""
     assert two["training_step_of_a_users_own"][0]["steps"] == 2 * 4
+    assert two["layer_that_counts_samples"][0]["samples"] == 2 * 75
     assert two["single_batches"][0]["rows"] == [5, 75]
 
 
@@ -96,6 +97,7 @@ def test_a_step_is_traced_for_one_shard_and_the_last(jobs):
         ("twice", "applies gradients more than once"),
         ("late", "kernel after its optimizer step"),
         ("early", "kernel before its optimizer does"),
+        ("unknown", "of which the model does not know"),
         ("counted", "iteration after its optimizer step"),
         ("synchronized", "synchronized BatchNormalization"),
         ("own data", "without tnt_distribute_dataset=False"),

@@ -61,6 +61,7 @@ def test_the_environment_may_ask_for_it(found):
 TEXTS = {
     "coupled": "Coupled cannot be spread over ranks, as what it makes of one variable depends on the others",
     "own apply": "OwnApply cannot be spread over ranks, as it has apply of its own",
+    "own pairs": "OwnPairs cannot be spread over ranks, as it has apply_gradients of its own",
     "several": "MultiOptimizer cannot be spread over ranks, as it passes variables on to other optimizers",
     "whole": "is held by one rank alone",
     "used": "alone holds it: read it by numpy() on all ranks at once",

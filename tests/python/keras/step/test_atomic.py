@@ -13,6 +13,7 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras import context
 from tarantella.keras.reduction import collectives
 from tarantella.keras.step import atomic
+from tarantella.keras.xla import operations
 
 
 @pytest.fixture(autouse=True)
@@ -84,9 +85,10 @@ def test_what_a_step_changes_before_the_gate_is_told():
         return collectives.total(tf.constant(3.0))
 
     tf.function(atomic.atomic(step, lambda *found: told.append(found)), autograph=False).get_concrete_function(tf.constant(1.0))
-    ((handles, variables_read),) = told
+    ((graph, handles),) = told
     assert {id(handle) for handle in handles} == {id(one.handle) for one in (early, inside)}
-    assert {id(one) for one in variables_read} == {id(early), id(inside)}
+    assert set(map(id, operations.unknown(graph, [late]))) == {id(one) for one in (early, inside, read)}
+    assert set(map(id, operations.changed_unknown(graph, [late]))) == {id(early), id(inside)}
 
 
 def test_a_step_that_communicates_new_weights_is_refused():

@@ -4,8 +4,8 @@ PLAN: ``NUMBER:PHASE:COUNT`` with commas: the rank with which the launcher began
 phase so often, or stops itself if COUNT is negative. OPTION: ``batch_norm``, ``dropout``, ``files``, ``checkpoint``, ``more``,
 ``behind``, ``wait`` for newcomers to a job of four ranks, or of ``two``, ``epochs=N``, ``slow``, ``grow=N``: rank 0 makes the
 first step, and then gives the hostfile ``FOLDER/hosts`` N slots; ``scaled``: batches and rates by the number of ranks;
-``decay`` of weights; ``early``: a step changes weights, and a variable that no model knows, before it has gradients; or what
-is to be refused.
+``decay`` of weights; ``early``: a step changes weights, and a variable that no model knows, before it has gradients;
+``unknown``: a layer keeps averages in variables that no model knows; or what is to be refused.
 """
 
 from __future__ import annotations
@@ -137,6 +137,21 @@ class Early(keras.Sequential):
         return super().train_step(*data)
 
 
+class Keeping(keras.layers.Layer):
+    """Scales by averages of what it has seen: in a variable that Keras does not know, and one of which no layer knows."""
+
+    of_all = tf.Variable(0.0, trainable=False)
+
+    def build(self, shape: Any) -> None:
+        self.of_one = tf.Variable(0.0, trainable=False)
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        if training:
+            self.of_one.assign_add(0.01)
+            self.of_all.assign(0.9 * self.of_all + 0.1 * self.of_one)
+        return inputs * (1 + self.of_one + self.of_all)
+
+
 class Phases(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         come_to("train_begin")
@@ -198,6 +213,7 @@ def main() -> None:
     layers += [keras.layers.Dropout(0.3)] if "dropout" in OPTIONS else []
     early = "early" in OPTIONS
     layers += [keras.layers.SpectralNormalization(keras.layers.Dense(8))] if early else []
+    layers += [Keeping()] if "unknown" in OPTIONS else []
     model = tnt.Model((Early if early else keras.Sequential)([*layers, Deadly(2, name="last")]))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     options = {"eager": {"run_eagerly": True}, "several": {"steps_per_execution": 2}}
@@ -229,6 +245,9 @@ def main() -> None:
                         callbacks=callbacks, **own)  # fmt: skip
     found = {"history": history.history, "digest": digest(model.model), "ranks": tnt.get_size(), "rank": tnt.get_rank()}
     found["steps"] = int(Early.steps)
+    found["kept"] = [
+        float(v) for layer in model.model.layers if isinstance(layer, Keeping) for v in (layer.of_one, Keeping.of_all)
+    ]
     if "more" in OPTIONS:
         found["evaluated"] = model.evaluate(x[:50], y[:50], batch_size=20, verbose=0)
         found["predicted"] = model.predict(x[:50], verbose=0).tolist()

@@ -1,7 +1,7 @@
 """Optimizers, where a model keeps them, and their learning rates."""
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -83,6 +83,20 @@ def trained_by(optimizers: list[Any]) -> list[Any]:
 def optimizer_classes() -> list[type]:
     """The classes whose method (`optimizer_hook`) changes variables, whatever optimizer is applied."""
     return [keras.optimizers.Optimizer, *([keras.optimizers.legacy.Optimizer] if LEGACY else [])]
+
+
+def taking_pairs(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """A replacement for a method `apply_gradients` that calls a function of gradients and variables."""
+
+    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
+    def apply_gradients(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
+        pairs = list(grads_and_vars)
+        if args:
+            kwargs["name"] = args[0]
+        return apply([gradient for gradient, _ in pairs], [variable for _, variable in pairs], **kwargs)
+
+    apply_gradients._tnt_apply = apply
+    return apply_gradients  # type: ignore[no-any-return]
 
 
 def learning_rates(model: Any) -> list[tf.Variable]:

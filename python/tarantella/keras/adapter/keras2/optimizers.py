@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tarantella.keras.adapter.common.optimizers import held_optimizers, optimizers_of
+from tarantella.keras.adapter.common.optimizers import held_optimizers, optimizers_of, taking_pairs
 from tarantella.keras.adapter.front_end import keras
 
 
@@ -19,16 +19,12 @@ def optimizer_hook() -> str:
 
 def as_method(apply: Callable[..., Any]) -> Callable[..., Any]:
     """A replacement for this method that calls a function of gradients and variables."""
+    return taking_pairs(apply)
 
-    @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
-    def apply_gradients(grads_and_vars: Any, *args: Any, **kwargs: Any) -> Any:
-        pairs = list(grads_and_vars)
-        if args:
-            kwargs["name"] = args[0]
-        return apply([gradient for gradient, _ in pairs], [variable for _, variable in pairs], **kwargs)
 
-    apply_gradients._tnt_apply = apply
-    return apply_gradients  # type: ignore[no-any-return]
+def overridden_hooks(optimizer: Any) -> list[str]:
+    """None: that method is the hook."""
+    return []
 
 
 def as_apply(method: Any) -> Callable[..., Any]:

@@ -29,6 +29,15 @@ def as_apply(method: Callable[..., Any]) -> Callable[..., Any]:
     return method
 
 
+def overridden_hooks(optimizer: Any) -> list[str]:
+    """The optimizer's methods that get gradients, as pairs with variables, before `optimizer_hook` does: of a class of users.
+
+    Keras' own `apply_gradients` only unzips the pairs. Another may compute with them, as adaptive clipping does.
+    """
+    name = "apply_gradients"
+    return [] if getattr(type(optimizer), name) is getattr(keras.optimizers.Optimizer, name) else [name]
+
+
 def repeated_rows_matter(optimizer: Any = None) -> bool:
     """Whether it makes a difference to the optimizer that a sparse gradient has a row several times. None: any optimizer."""
     if optimizer is None:

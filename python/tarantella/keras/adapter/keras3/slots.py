@@ -268,6 +268,7 @@ _METHODS = (
     "_update_model_variables_moving_average",
     "_overwrite_model_variables_with_average_value",
 )
+_METHODS_OF_ALL = ("apply_gradients", "apply", "_backend_apply_gradients", "_clip_gradients", *_METHODS)
 
 
 def unshardable_because(optimizer: Any) -> str | None:
@@ -281,7 +282,7 @@ def unshardable_because(optimizer: Any) -> str | None:
     for base in kind.__mro__:
         if base.__module__.partition(".")[0] == "keras":
             break
-        own = [name for name in ("apply", "_backend_apply_gradients", "_clip_gradients", *_METHODS) if name in vars(base)]
+        own = [name for name in _METHODS_OF_ALL if name in vars(base)]
         if own:
             return f"it has {own[0]} of its own"
     return None

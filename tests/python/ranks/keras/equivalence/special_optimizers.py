@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import tensorflow as tf
 from tensorflow import keras
 from tensorflow.keras import optimizers
 
@@ -24,6 +26,18 @@ def clipnorm(job: Job) -> Outcome:
 @case
 def global_clipnorm(job: Job) -> Outcome:
     return train_mlp(job, optimizer=optimizers.SGD(0.1, global_clipnorm=0.05))[1]
+
+
+class Normalizing(optimizers.SGD):
+    """Divides each gradient by its norm, where it gets pairs of them and variables."""
+
+    def apply_gradients(self, grads_and_vars: Any, **options: Any) -> Any:
+        return super().apply_gradients([(g / (tf.norm(g) + 1e-6), v) for g, v in grads_and_vars], **options)
+
+
+@case
+def optimizer_with_pairs_of_its_own(job: Job) -> Outcome:
+    return train_mlp(job, optimizer=Normalizing(0.02, momentum=0.5))[1]
 
 
 @case

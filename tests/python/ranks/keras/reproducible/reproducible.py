@@ -196,6 +196,29 @@ def training_step_of_a_users_own() -> dict[str, Any]:
     return {**left_by(model, history.history), "steps": int(model.steps.numpy())}
 
 
+class Counting(layers.Layer):
+    """Counts samples in a weight, and adds them up in a variable that Keras does not know."""
+
+    def build(self, shape: Any) -> None:
+        self.samples = self.add_weight(name="samples", shape=(), dtype="int64", initializer="zeros", trainable=False)
+        self.total = tf.Variable(np.zeros(12, np.float32), trainable=False)
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        if training:
+            self.samples.assign_add(tf.shape(inputs, tf.int64)[0])
+            self.total.assign_add(tf.reduce_sum(inputs, 0))
+        return inputs
+
+
+@check
+def layer_that_counts_samples() -> dict[str, Any]:
+    counting = Counting()
+    found = trained(lambda: keras.Sequential([keras.Input((12,)), counting, layers.Dense(1)]), sgd, shuffled(x, y), shards=V)
+    total = counting.total.numpy()
+    np.testing.assert_allclose(total, 2 * x.sum(0), rtol=1e-4, atol=1e-4)
+    return {**found, "samples": int(counting.samples.numpy()), "total": digest([total])}
+
+
 @check
 def how_often_a_training_step_is_traced() -> int:
     class Traced(Own):
@@ -295,6 +318,13 @@ def refused() -> dict[str, list[str]]:
         noise = layers.Lambda(lambda t: t + generator.normal(tf.shape(t)))
         return keras.Sequential([keras.Input((12,)), noise, layers.Dense(1)])
 
+    seen = tf.Variable(0.0, trainable=False)
+
+    class Seeing(layers.Layer):
+        def call(self, inputs: Any) -> Any:
+            seen.assign_add(tf.reduce_sum(inputs))
+            return inputs
+
     class Twice(Own):
         def train_step(self, data: Any) -> dict[str, Any]:
             super().train_step(data)
@@ -320,6 +350,7 @@ def refused() -> dict[str, list[str]]:
         "late": raised(fit, Late),
         "counted": raised(fit, Counted),
         "early": raised(fit, lambda: keras.Sequential([keras.Input((12,)), layers.SpectralNormalization(layers.Dense(1))])),
+        "unknown": raised(fit, lambda: keras.Sequential([keras.Input((12,)), Seeing(), layers.Dense(1)])),
         "synchronized": raised(fit, lambda: synchronized),
         "own data": raised(fit, mlp, tnt_distribute_dataset=False),
     }

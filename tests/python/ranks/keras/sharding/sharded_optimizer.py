@@ -267,6 +267,13 @@ class OwnApply(optimizers.SGD):
         super().apply(grads, trainable_variables)
 
 
+class OwnPairs(optimizers.SGD):
+    """The same, where it gets pairs of gradients and variables."""
+
+    def apply_gradients(self, grads_and_vars: Any) -> None:
+        super().apply_gradients(grads_and_vars)
+
+
 def of_fit(optimizer: Any, *callbacks: Any) -> list[str]:
     return raised(compiled(optimizer, make=tiny).fit, data(inputs), verbose=0, callbacks=list(callbacks))
 
@@ -292,6 +299,7 @@ def refused() -> dict[str, list[str]]:
     found = {
         "coupled": of_fit(Coupled(0.1)),
         "own apply": of_fit(OwnApply(0.1)),
+        "own pairs": of_fit(OwnPairs(0.1)),
         "number": raised(tnt.Model, tiny(), shard_optimizer=1),
         "whole": raised(tnt.Model(shared.model).fit, data(), verbose=0),
         "used": raised(lambda: slot + 1),
