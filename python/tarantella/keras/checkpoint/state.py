@@ -178,7 +178,7 @@ def groups_of(model: Any, common_seed: bool = False) -> dict[str, list[Any]]:
         "seeds": adapter.seed_variables(model),
         _COMMON_SEED: adapter.common_seed_variables(make=common_seed),
         "counters": adapter.step_counters(model),
-        "attributes": moving_statistics.attributes(model),
+        "attributes": [*moving_statistics.attributes(model), *moving_statistics.attributes_of_optimizers(model)],
     }
     seen: set[int] = set()
     groups: dict[str, list[Any]] = {}

@@ -39,8 +39,9 @@ class ShardState:
         self.sums = [v for v in untrained if id(v) in summed]
         self.averages = [v for v in untrained if tf.as_dtype(adapter.dtype_of(v)).is_floating and id(v) not in summed]
         given = {id(v) for v in (*self.sums, *self.averages)}
-        self._others = [v for v in untrained if id(v) not in given]
-        self._before = {id(v): read(v) for v in (*self.metrics, *self._random, *untrained)}
+        of_optimizers = held(moving_statistics.attributes_of_optimizers(model)) if training else []
+        self._others = [*(v for v in untrained if id(v) not in given), *of_optimizers]
+        self._before = {id(v): read(v) for v in (*self.metrics, *self._random, *untrained, *of_optimizers)}
 
     def begin_shard(self, shard: int) -> None:
         """Restores the state, but gives the shard random seeds of its own and metrics that have seen nothing."""

@@ -78,8 +78,9 @@ def close_gates(graph: Any) -> set[Any]:
         late = next((operation for operation in ours if operation in later), None)
         if late is not None:
             raise UnsupportedError(
-                f"--elastic: the training step communicates ({late.name}) after an optimizer has changed weights, so it could "
-                "not be made again when a rank is lost: use one optimizer step in a training step, or --max-restarts"
+                f"--elastic: the training step communicates ({late.name}) after an optimizer has changed weights, as for a "
+                "second optimizer step or a metric of the new weights, so it could not be made again when a rank is lost: "
+                "update metrics before the one optimizer step, or train with --max-restarts"
             )
         make_wait(gate, ours)
         waiting |= later

@@ -24,7 +24,7 @@ _unknown: weakref.WeakKeyDictionary[Any, list[tf.Variable]] = weakref.WeakKeyDic
 def average(model: Any) -> None:
     """Replaces each of these weights that differs between ranks by its mean over them. Collective."""
     differing = weights.average(adapter.moving_statistics(model))
-    differing += weights.differing(attributes(model))
+    differing += weights.differing([*attributes(model), *attributes_of_optimizers(model)])
     unknown = _unknown.get(model, [])
     most, least = collectives.all_reduce(np.array([len(unknown), -len(unknown)]), "max")
     if most == -least:  # ranks have traced the same
@@ -54,10 +54,10 @@ def _is_number(variable: Any) -> bool:
 
 
 def known(model: Any) -> Sequence[Any]:
-    """The variables of the model, its metrics, optimizers and random generators, and of attributes of layers."""
+    """The variables of the model, its metrics, optimizers and random generators, and attributes of layers and optimizers."""
     seeds = [*adapter.seed_variables(model), *adapter.common_seed_variables()]
     owned = [*adapter.weights(model), *adapter.metric_variables(model), *adapter.whole_optimizer_variables(model), *seeds]
-    return [*owned, *adapter.step_counters(model), *attributes(model)]
+    return [*owned, *adapter.step_counters(model), *attributes(model), *attributes_of_optimizers(model)]
 
 
 def kept(model: Any) -> list[Any]:
@@ -70,15 +70,21 @@ def kept(model: Any) -> list[Any]:
 
 
 def attributes(model: Any) -> list[tf.Variable]:
-    """Numbers in variables of TensorFlow that are attributes of layers and optimizers.
+    """Numbers in variables of TensorFlow that are attributes of layers: Keras 3 does not count them among the weights."""
+    return _numbers_in(adapter.layers_of(model), model)
 
-    Keras 3 does not count them among the weights or the optimizer's state.
-    """
+
+def attributes_of_optimizers(model: Any) -> list[tf.Variable]:
+    """The same of optimizers, of whose state Keras 3 does not count them."""
     optimizers = [one for held in adapter.held_optimizers(model) for one in adapter.optimizers_of(held)]
+    return _numbers_in(optimizers, model)
+
+
+def _numbers_in(owners: Sequence[Any], model: Any) -> list[tf.Variable]:
     of_keras = [*adapter.weights(model), *adapter.metric_variables(model), *adapter.whole_optimizer_variables(model)]
     seen = {id(adapter.unwrap(v)) for v in (*of_keras, *adapter.step_counters(model))}
     found = {}
-    for value in adapter.attributes_of([*adapter.layers_of(model), *optimizers]):
+    for value in adapter.attributes_of(owners):
         if isinstance(value, tf.Variable) and _is_number(value) and id(value) not in seen and not adapter.is_slot(value):
             found[id(value)] = value
     return list(found.values())
