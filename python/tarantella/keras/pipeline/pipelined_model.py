@@ -208,6 +208,12 @@ class PipelinedModel(DistributedModel):
                 trials.run_on_made_up(batch_spec, steps, is_divided)
         if trials is not None and trials.loss_draws:
             raise UnsupportedError(trace.NOISE.format("a loss"))
+        if sums := self.open_hooks().loss_kinds.kept_sums:
+            paths = ", ".join(map(adapter.path, sums.values()))
+            raise UnsupportedError(
+                f"the training step adds samples up in {paths}, of which stages of a pipeline would keep the mean over "
+                "micro-batches: count in a metric, or train without a pipeline"
+            )
         self._release()
 
     def spread_weights(self) -> None:

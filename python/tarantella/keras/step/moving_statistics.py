@@ -56,7 +56,8 @@ def _is_number(variable: Any) -> bool:
 def known(model: Any) -> Sequence[Any]:
     """The variables of the model, its metrics, optimizers and random generators, and attributes of layers and optimizers."""
     seeds = [*adapter.seed_variables(model), *adapter.common_seed_variables()]
-    owned = [*adapter.weights(model), *adapter.metric_variables(model), *adapter.whole_optimizer_variables(model), *seeds]
+    of_optimizers = [v for v in adapter.optimizer_variables(model) if not adapter.is_slot(v) or v.is_here]
+    owned = [*adapter.weights(model), *adapter.metric_variables(model), *of_optimizers, *seeds]
     return [*owned, *adapter.step_counters(model), *attributes(model), *attributes_of_optimizers(model)]
 
 

@@ -40,6 +40,7 @@ def found() -> Findings:
         ("scaled loss", "UnsupportedError", "SGD(global_clipnorm=...) and a scaled loss cannot go together in a pipeline"),
         ("averages", "UnsupportedError", "SwapEMAWeights needs all weights on one rank"),
         ("histograms", "UnsupportedError", "TensorBoard needs all weights on one rank"),
+        ("sums", "UnsupportedError", "counting/samples, of which stages of a pipeline"),
         ("ranks", "InvalidArgumentError", "3 stages cannot be divided evenly among 2 ranks"),
         ("different", "MismatchError", "the ranks have different models: rank 1 has inner (Dense)"),
         ("mask", "UnsupportedError", "the mask of the model's output depends on weights"),

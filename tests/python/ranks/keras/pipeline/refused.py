@@ -110,6 +110,18 @@ def divided() -> dict[str, Any]:
     }
 
 
+class Counting(layers.Layer):
+    """Counts the samples that it sees."""
+
+    def build(self, shape: Any) -> None:
+        self.samples = self.add_weight(name="samples", shape=(), initializer="zeros", trainable=False)
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        if training:
+            self.samples.assign_add(tf.cast(tf.shape(inputs)[0], tf.float32))
+        return inputs
+
+
 @check
 def refused() -> dict[str, list[str]]:
     shared = layers.BatchNormalization(name="shared")
@@ -140,6 +152,7 @@ def refused() -> dict[str, list[str]]:
         ),
         "averages": fails(dense(layers.Dense(3)), callbacks=[keras.callbacks.SwapEMAWeights(swap_on_epoch=True)]),
         "histograms": fails(dense(layers.Dense(3)), callbacks=[keras.callbacks.TensorBoard(FOLDER, histogram_freq=1)]),
+        "sums": fails(dense(layers.Dense(3), Counting(name="counting"))),
         "different": fails(dense(layers.Dense(3 + RANK, name="inner"))),
         "mask": fails(dense(layers.Reshape((2, 2)), layers.Dense(3), layers.Masking(), layers.Dense(2)), pipeline_stages=2),
         "micro-batches": fails(dense(layers.Dense(3)), reproducible=4, micro_batches=2),
