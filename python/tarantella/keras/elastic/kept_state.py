@@ -98,9 +98,9 @@ class KeptState:
             weights.broadcast(self._known(), source)
             for variable, value in [] if is_behind else zip(averages, own, strict=True):
                 adapter.unwrap(variable).assign(value)
-            sums = collectives.broadcast_object(sums, source)
+            others = None if self._others is None else [variable.numpy() for variable in self._others]
+            sums, others = collectives.broadcast_object([sums, others], source)
             self.has_sums = sums is not None
-            others = collectives.broadcast_object(None if self._others is None else [v.numpy() for v in self._others], source)
             if is_behind and others is not None:
                 self._take_others(others)
         if self._is_same or sums is None:

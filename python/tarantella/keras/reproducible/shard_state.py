@@ -65,11 +65,6 @@ class ShardState:
         for variable in self._random:
             adapter.unwrap(variable).assign(adapter.seed_of_next_step(self._before[id(variable)]))
 
-    @property
-    def variables(self) -> list[Any]:
-        """All of it."""
-        return [*self.metrics, *self._random, *self.sums, *self.averages, *self._others]
-
     def with_metrics(self, sums: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """The states of metrics at the beginning of the step plus these sums."""
         return [self._before[id(v)] + s for v, s in zip(self.metrics, sums, strict=True)]

@@ -147,7 +147,7 @@ class ReproducibleHooks(StepHooks):
         state.end(metrics, self._averages_over_ranks(state.averages, averages), self._sums_over_ranks(state.sums, sums))
         if context.graph() is not None:
             self._refuse_random_operations(context.graph())
-            self._refuse_unknown_changes(context.graph(), state)
+            self._refuse_unknown_changes(context.graph())
         return logs_of_batch
 
     def _computed(self, original: Callable[[Any], Any], training: bool) -> Callable[[Any, split.Share], Any]:
@@ -239,9 +239,9 @@ class ReproducibleHooks(StepHooks):
                 "and so on how many shards a rank has: use Keras' layers, or keras.random with a keras.random.SeedGenerator"
             )
 
-    def _refuse_unknown_changes(self, graph: Any, state: ShardState) -> None:
+    def _refuse_unknown_changes(self, graph: Any) -> None:
         """Each shard would change such a variable once more."""
-        found = operations.changed_unknown(graph, [*state.variables, *moving_statistics.known(self._model)])
+        found = operations.changed_unknown(graph, moving_statistics.known(self._model))
         if found:
             names = " and ".join(repr(variable.name) for variable in found)
             raise UnsupportedError(

@@ -290,8 +290,8 @@ class StepHooks:
                 logs = self.metrics.reduced_logs(logs)
                 if (graph := context.graph()) is not None:
                     moving_statistics.note_unknown(self._model, graph)
-                if self.autotune is not None and not self.autotune.finished and context.graph() is not None:
-                    self.autotune.random_operations = operations.with_random_states(context.graph())
+                    if self.autotune is not None and not self.autotune.finished:
+                        self.autotune.random_operations = operations.with_random_states(graph)
                 return logs
 
         return train_step
