@@ -20,6 +20,8 @@ _LOST = (PeerLostError, DeadlineError, AbortedError)
 _BYTES = 4096
 _has_asked = False  # for a place in a generation
 _joined = 0  # generations that this process has joined
+_missed = 0  # generations that ended while it joined them
+_is_late = False
 _trainings = itertools.count(1)  # of this process
 
 
@@ -64,7 +66,7 @@ def join_next(meeting: Position | None = None) -> bool | None:
     Raises:
         PeerLostError: the launcher forms none, and says why.
     """
-    global _has_asked, _joined
+    global _has_asked, _joined, _missed
     _has_asked = True
     while True:
         runtime.leave()
@@ -83,6 +85,7 @@ def join_next(meeting: Position | None = None) -> bool | None:
         except TarantellaError as error:  # one more was lost while they joined
             if not is_loss(error):
                 raise
+            _missed += 1
             continue
         _joined += 1
         return True
@@ -90,10 +93,12 @@ def join_next(meeting: Position | None = None) -> bool | None:
 
 def _join_first() -> None:
     """Joins the first generation, if this rank has not asked for it: like all, it is formed of the ranks that run then."""
+    global _is_late
     if _has_asked or not (is_rank() and is_elastic()) or is_newcomer() or variables.JOINED in os.environ:
         return
     if not join_next():
         raise AbortedError("the job ended before this rank could join it")
+    _is_late = _missed > 0
 
 
 runtime.before_joining(_join_first)
@@ -102,6 +107,16 @@ runtime.before_joining(_join_first)
 def joined() -> int:
     """How many generations this process has joined."""
     return _joined
+
+
+def takes_part_late() -> bool:
+    """Whether ranks were lost before this one had joined any: others may have joined, and try their first operation again.
+
+    True once: whoever asks brings this rank together with them.
+    """
+    global _is_late
+    was_late, _is_late = _is_late, False
+    return was_late
 
 
 def begin_training() -> int:

@@ -231,6 +231,7 @@ class _Loop:
 
     def _is_over(self, is_first: bool) -> bool:
         """Gives all ranks the same state. Collective. Returns whether others have gone on: then all had come to the end."""
+        generations.takes_part_late()  # this brings all ranks together, wherever they are
         while True:
             own = [self._training, self._state.commits, 0]  # three, so that no collective of `fit` is taken for this one
             trainings, commits, _ = collectives.all_gather(np.array(own)).T

@@ -110,6 +110,8 @@ class Operations:
     ) -> Any:
         while True:
             try:
+                if generations.takes_part_late() and self._agree():
+                    return self._outcome
                 return operation()
             except Exception as error:
                 if not generations.is_loss(error):

@@ -68,6 +68,16 @@ def test_the_bits_are_those_of_the_undisturbed_training(undisturbed, tmp_path: P
     assert result.stderr.count("(--elastic)") == len(lost)
 
 
+def test_a_rank_is_lost_when_others_have_joined_and_others_have_not(undisturbed, tmp_path: Path):
+    """Those that have are in fit's first collective by then."""
+    result = train(SHARDS, tmp_path, "0:joined:1", "batch_norm", "dropout", "late=2", "late=3", shards=SHARDS).good()
+    found = found_in(tmp_path)
+    assert found.keys() == {1, 2, 3}, result.said
+    for one in found.values():
+        assert one["digest"] == undisturbed["digest"], result.said
+        assert one["history"] == undisturbed["history"]
+
+
 EARLY = "1:last:20,3:metric:30,0:batch_begin:22"
 
 

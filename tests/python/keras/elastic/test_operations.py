@@ -123,6 +123,16 @@ def test_one_more_is_lost_meanwhile(monkeypatch: pytest.MonkeyPatch):
     assert state.events == ["renew"] * 3
 
 
+def test_a_rank_that_has_joined_late_meets_the_others_first(monkeypatch: pytest.MonkeyPatch):
+    """They have joined an earlier generation, and try the operation again in this one."""
+    state = FakeState(monkeypatch, [0])
+    monkeypatch.setattr(generations, "_is_late", True)
+    operations = state.operations()
+    assert operations.run(failing(1, "first")) == "first"
+    assert operations.run(failing(0, "second")) == "second"
+    assert state.events == [("share", None), "renew", ("share", None)]
+
+
 def test_without_a_next_generation_the_error_is_that_of_the_loss(monkeypatch: pytest.MonkeyPatch):
     state = FakeState(monkeypatch, [0], generations_left=0)
     with pytest.raises(PeerLostError, match="rank 1 died"):

@@ -5,7 +5,8 @@ phase so often, or stops itself if COUNT is negative. OPTION: ``batch_norm``, ``
 ``behind``, ``wait`` for newcomers to a job of four ranks, or of ``two``, ``epochs=N``, ``slow``, ``grow=N``: rank 0 makes the
 first step, and then gives the hostfile ``FOLDER/hosts`` N slots; ``scaled``: batches and rates by the number of ranks;
 ``decay`` of weights; ``early``: a step changes weights, and a variable that no model knows, before it has gradients;
-``unknown``: a layer keeps averages in variables that no model knows; or what is to be refused.
+``unknown``: a layer keeps averages in variables that no model knows; ``late=N``: rank N hears that one is lost while it joins;
+or what is to be refused.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import tarantella as tnt
+from tarantella import runtime
 from tarantella.errors import PeerLostError
 from tarantella.keras.checkpoint.state import groups_of
 from tarantella.keras.elastic.kept_state import KeptState
@@ -78,6 +80,19 @@ def fall_behind(at: int) -> None:
         return original(self, fail if is_step and seen["operation"] == at else operation, again, undo, meeting)
 
     Operations._run = run  # type: ignore[method-assign]
+
+
+def join_late() -> None:
+    """This rank is in the job, does not know it yet, and hears that another one is lost."""
+    original, failures = runtime.world, iter([PeerLostError("a rank was lost")])
+
+    def world() -> Any:
+        found = original()
+        for error in failures:
+            raise error
+        return found
+
+    runtime.world = world
 
 
 def is_odd(option: str) -> bool:
@@ -201,6 +216,8 @@ def main() -> None:
     come_to_calls(Operations, "join", "join")
     come_to_calls(Operations, "run", "operation")
     come_to("start")
+    if f"late={NUMBER}" in OPTIONS:
+        join_late()
     come_to_calls(KeptState, "share", "share")
     keras.utils.set_random_seed(7)
     numbers = np.random.default_rng(0)
