@@ -26,6 +26,13 @@ void set_option(int socket, int level, int name, int value) {
   if (::setsockopt(socket, level, name, &value, sizeof(value)) != 0) fail_errno("cannot set up a TCP connection");
 }
 
+// What was sent on such a connection, and has not arrived, never does.
+bool is_reset(const FileDescriptor& socket) noexcept {
+  tcp_info found{};
+  socklen_t bytes = sizeof(found);
+  return ::getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &found, &bytes) == 0 && found.tcpi_state == TCP_CLOSE;
+}
+
 // A host that is switched off sends no end of its connections. Probes of an idle connection find out after 25 s.
 void prepare(int socket) {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -162,6 +169,7 @@ bool TcpConnection::closing() noexcept {
     if (got == 0 || !would_block()) ended_ = true;
     break;
   }
+  if (is_reset(socket_)) return false;
   int unsent = 0;
   return ::ioctl(socket_.get(), SIOCOUTQ, &unsent) == 0 && unsent > 0;
 }
