@@ -4,85 +4,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
-#include <chrono>
 #include <cstdlib>
-#include <random>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "support/effort.hpp"
 #include "support/growing.hpp"
 #include "support/joined.hpp"
 #include "support/process_ranks.hpp"
-#include "support/tcp_ports.hpp"
+#include "support/shrinking.hpp"
 
 namespace {
 
 using namespace tnt::testing;
-
-ProcessOptions by_tcp() { return {.environment = {{"TNT_RENDEZVOUS", tcp_rendezvous()}, {"TNT_TIMEOUT", "30"}}}; }
-
-// Joins, with so many consecutive ranks on each node, and makes the world's errors returned.
-struct Returning {
-  Returning(int rank, int per_node) {
-    setenv("TNT_INTERNAL_NODE", std::to_string(rank / per_node).c_str(), 1);
-    check(tnt_init(nullptr));
-    check(tnt_comm_world(&comm));
-    check(tnt_comm_set_error_mode(comm, TNT_ERRORS_RETURN));
-  }
-  Returning(const Returning&) = delete;
-  Returning& operator=(const Returning&) = delete;
-  ~Returning() { EXPECT_EQ(tnt_finalize(), TNT_SUCCESS) << said(); }
-  tnt_comm_t comm = nullptr;
-};
-
-tnt_comm_t shrunk(tnt_comm_t comm) {
-  tnt_comm_t smaller = nullptr;
-  check(tnt_comm_shrink(comm, &smaller));
-  return smaller;
-}
-
-double sum_of(tnt_comm_t comm, int rank) {
-  std::vector<double> values(3000, rank + 1);
-  check(tnt_all_reduce(comm, values.data(), values.data(), values.size(), TNT_FLOAT64, TNT_SUM, nullptr, nullptr));
-  return values.back();
-}
-
-void expect_members(tnt_comm_t comm, int rank, const std::vector<int>& members) {
-  EXPECT_EQ(numbers_of(comm, rank), members);
-  double expected = 0;
-  for (const int member : members) expected += member + 1;
-  EXPECT_EQ(sum_of(comm, rank), expected);
-}
-
-struct Tally {
-  std::atomic<int> here{0};
-  std::atomic<int> done{0};
-  std::atomic<int> stopped{0};
-};
-
-void arrive(std::atomic<int>& arrived, int ranks) {
-  ++arrived;
-  wait_for([&] { return arrived >= ranks; });
-}
-
-// A rank that is killed with data that it has not read takes back what it has sent, so it waits until the others have all.
-void all_done(Tally& board, int ranks) { arrive(board.done, ranks); }
-
-// No rank is in an earlier call of the communicator any more: a shrink would end it.
-void all_here(Tally& board, int ranks) { arrive(board.here, ranks); }
-
-void expect_codes(ProcessJob& job, const std::vector<int>& killed) {
-  const auto endings = job.wait();
-  for (std::size_t rank = 0; rank < endings.size(); ++rank) {
-    const bool is_killed = std::find(killed.begin(), killed.end(), static_cast<int>(rank)) != killed.end();
-    EXPECT_EQ(endings[rank].signal, is_killed ? SIGKILL : 0) << "rank " << rank;
-    EXPECT_EQ(endings[rank].code, is_killed ? -1 : 0) << "rank " << rank;
-  }
-}
 
 struct Losses {
   const char* name;
@@ -136,64 +69,6 @@ const Losses all_losses[] = {{"LastOfTwo", 2, 1, {{1}}, "local"},
                              {"ANode", 4, 2, {{0, 1}, {2}}, "local"},
                              {"ANodeOfEight", 8, 4, {{0, 1, 2, 3}, {6}}, "shm"}};
 INSTANTIATE_TEST_SUITE_P(Losses, ShrinkTest, ::testing::ValuesIn(all_losses),
-                         [](const auto& info) { return std::string(info.param.name); });
-
-void die_after(std::chrono::microseconds time) {
-  std::thread([time] {
-    std::this_thread::sleep_for(time);
-    kill(getpid(), SIGKILL);
-  }).detach();
-}
-
-struct Meeting {
-  const char* name;
-  int ranks;
-  int per_node;
-};
-class KilledWhileTheyMeetTest : public ::testing::TestWithParam<Meeting> {};
-
-// Two ranks die at moments of their own in the shrink. The others shrink until they are alone with those alive.
-TEST_P(KilledWhileTheyMeetTest, TheOthersAgree) {
-  const auto [name, ranks, per_node] = GetParam();
-  for (int attempt = 0; attempt < effort(8, 3); ++attempt) {
-    const std::array<int, 3> dying{attempt % ranks, (attempt + 1) % ranks, (attempt + 1 + ranks / 2) % ranks};
-    std::mt19937 random(static_cast<unsigned>(attempt));
-    const std::array<std::chrono::microseconds, 3> delays{std::chrono::microseconds(0),
-                                                          std::chrono::microseconds(random() % 12'000),
-                                                          std::chrono::microseconds(random() % 60'000)};
-    Shared<Tally> board;
-    ProcessJob job(
-        ranks,
-        [&](int rank) {
-          const Returning world(rank, per_node);
-          tnt_comm_t comm = world.comm;
-          const auto own = static_cast<std::size_t>(std::find(dying.begin(), dying.end(), rank) - dying.begin());
-          all_done(*board, ranks);
-          if (own == 0) raise(SIGKILL);
-          while (tnt_barrier(comm, nullptr, nullptr) == TNT_SUCCESS) continue;
-          if (own < dying.size()) die_after(delays.at(own));
-          const auto alive = static_cast<std::size_t>(ranks) - dying.size() + (dying[1] == dying[2] ? 1 : 0);
-          std::vector<int> members;
-          while (members.size() != alive) {
-            comm = shrunk(comm);
-            int size = 0;
-            check(tnt_comm_size(comm, &size));
-            members.assign(static_cast<std::size_t>(size), -1);
-            tnt_status_t status = tnt_all_gather(comm, &rank, members.data(), 1, TNT_INT32, nullptr, nullptr);
-            while (status == TNT_SUCCESS && members.size() > alive) status = tnt_barrier(comm, nullptr, nullptr);
-            if (status != TNT_SUCCESS) members.clear();
-          }
-          for (const int member : members) EXPECT_TRUE(std::find(dying.begin(), dying.end(), member) == dying.end());
-          check(tnt_barrier(comm, nullptr, nullptr));
-        },
-        by_tcp());
-    expect_codes(job, {dying[0], dying[1], dying[2]});
-    if (HasFailure()) FAIL() << name << ", attempt " << attempt;
-  }
-}
-
-const Meeting meetings[] = {{"FourByTcp", 4, 1}, {"EightByTcp", 8, 1}, {"TwoNodes", 8, 4}, {"ThreeNodes", 6, 2}};
-INSTANTIATE_TEST_SUITE_P(Meetings, KilledWhileTheyMeetTest, ::testing::ValuesIn(meetings),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // Stops its own process until the test lets it go on.
