@@ -26,7 +26,7 @@ using testing::call;
 using testing::ThreadJob;
 
 constexpr int ranks = 3;
-constexpr std::size_t block = DirectMoves::min_bytes_to_gather / sizeof(std::int64_t) + 1000;
+constexpr std::size_t block = 4 * DirectMoves::min_bytes / sizeof(std::int64_t) + 1000;
 using Values = std::vector<std::int64_t>;
 
 // Every value tells the rank that it is from, the one that it is for, and its place.
@@ -146,7 +146,7 @@ TEST(DirectMoves, BlocksOfEveryKindArriveAndTakeNoSharedMemory) {
     broadcast(comm, same.data(), same.data(), block, TNT_INT64, 1, call());
     EXPECT_EQ(same, block_between(1, 0));
   });
-  EXPECT_LT(taken, std::int64_t{DirectMoves::min_bytes_to_gather} / 2);
+  EXPECT_LT(taken, std::int64_t{DirectMoves::min_bytes} * 2);
   bytes_taken_by([](Communicator& comm) {
     expect_all_kinds_move(comm);
     expect_uneven_blocks_move(comm);
@@ -161,7 +161,17 @@ TEST(DirectMoves, ARankThatMayNotReadMakesAllUseSharedMemory) {
       expect_uneven_blocks_move(comm);
     }
   });
-  EXPECT_GT(taken, std::int64_t{DirectMoves::min_bytes_to_gather});
+  EXPECT_GT(taken, std::int64_t{DirectMoves::min_bytes} * 4);
+}
+
+// Each kind tries both paths, and then takes the faster one.
+TEST(DirectMoves, BlocksArriveByEitherPath) {
+  bytes_taken_by([](Communicator& comm) {
+    for (int i = 0; i < 12; ++i) {
+      expect_all_kinds_move(comm);
+      expect_uneven_blocks_move(comm);
+    }
+  });
 }
 
 TEST(DirectMoves, RanksInOtherCallsAreNamed) {

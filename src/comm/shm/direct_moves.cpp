@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "common/memory.hpp"
 #include "kernels/cpu/copy.hpp"
@@ -26,6 +27,12 @@ bool read_memory(int pid, void* to, const void* from, std::size_t bytes) noexcep
   return true;
 }
 
+void bring_into_caches(const void* memory, std::size_t bytes) noexcept {
+  for (std::size_t done = 0; done < bytes; done += cache_line_bytes) {
+    (void)*static_cast<const volatile std::byte*>(at(memory, done));
+  }
+}
+
 }  // namespace
 
 void permit_direct_reads() noexcept {
@@ -33,11 +40,15 @@ void permit_direct_reads() noexcept {
 }
 
 // In a slot: the member's answer, and after it the address of its block for each member.
-bool DirectMoves::move(std::span<const void* const> given, std::span<const Block> taken, bool may_be_read) {
+bool DirectMoves::move(std::span<const void* const> given, std::span<const Block> taken, bool may_be_read, std::size_t ahead) {
   std::memcpy(slots_.of(self_) + sizeof(Answer), given.data(), given.size_bytes());
   if (least(may_be_read ? Answer::yes : Answer::not_now) != Answer::yes) {
     slots_.advance();
     return false;
+  }
+  const void* last = nullptr;  // all may be given the same
+  for (std::size_t member = 0; member < given.size(); ++member) {
+    if (member != self_ && given[member] != last) bring_into_caches(last = given[member], ahead);
   }
   const bool was_read = read(given, taken);
   slots_.advance();
@@ -75,6 +86,33 @@ bool DirectMoves::read(std::span<const void* const> given, std::span<const Block
     if (!read_memory(world_.pid(barrier_.members()[member]), block.to, from, block.bytes)) return false;
   }
   return true;
+}
+
+PathTuner::Times DirectMoves::sum_of_all(const PathTuner::Times& own) {
+  std::memcpy(slots_.of(self_), own.data(), sizeof(own));
+  barrier_.arrive_and_wait();
+  PathTuner::Times sums{};
+  for (std::size_t member = 0; member < barrier_.members().size(); ++member) {
+    PathTuner::Times one{};
+    std::memcpy(one.data(), slots_.of(member), sizeof(one));
+    for (std::size_t path = 0; path < one.size(); ++path) sums.at(path) += one.at(path);
+  }
+  slots_.advance();
+  return sums;
+}
+
+MovePath::MovePath(DirectMoves& moves, PathTuner& tuner, std::size_t largest) : tuner_(tuner), bytes_(largest) {
+  if (!moves.suits(largest)) return;
+  next_ = tuner.next(largest);
+  if (next_.decides) {
+    tuner.decide(largest, moves.sum_of_all(tuner.times(largest)));
+    next_.path = tuner.best(largest);
+  }
+  if (next_.timed) begin_ = now_ns();
+}
+
+void MovePath::end() {
+  if (next_.timed) tuner_.record(bytes_, next_.path, now_ns() - begin_);
 }
 
 }  // namespace tnt

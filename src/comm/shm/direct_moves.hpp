@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "comm/shm/barrier.hpp"
+#include "comm/shm/path_tuner.hpp"
 #include "comm/shm/slots.hpp"
 #include "comm/shm/world.hpp"
 
@@ -19,10 +21,8 @@ void permit_direct_reads() noexcept;
 // agree to move the blocks, and all later ones of the communicator, through the slots.
 class DirectMoves {
  public:
-  // Smaller blocks are faster through the slots, which are in the caches. Measured on two virtual cores. In a gather all ranks
-  // write to the slots at the same time; in a scatter or broadcast the others wait until the root has.
+  // Smaller blocks are faster through the slots, which are in the caches: measured on two virtual cores.
   static constexpr std::size_t min_bytes = std::size_t{32} * 1024;
-  static constexpr std::size_t min_bytes_to_gather = std::size_t{128} * 1024;
 
   struct Block {  // one that this rank takes
     void* to;
@@ -33,14 +33,17 @@ class DirectMoves {
       : barrier_(barrier), slots_(slots), world_(world), self_(self) {}
 
   // largest: bytes of the largest block between two ranks. Both are the same on all ranks.
-  [[nodiscard]] bool suits(std::size_t largest, std::size_t least = min_bytes) const noexcept {
-    return possible_ && largest >= least;
-  }
+  [[nodiscard]] bool suits(std::size_t largest) const noexcept { return possible_ && largest >= min_bytes; }
+
+  // Over all members. Collective.
+  [[nodiscard]] PathTuner::Times sum_of_all(const PathTuner::Times& own);
 
   // For each member, what this rank gives it and takes from it. may_be_read: whether what is given stays as it is while others
-  // read it, though this rank writes what it takes. Returns whether the blocks were moved, the same on all ranks. Throws as
-  // the barrier does.
-  [[nodiscard]] bool move(std::span<const void* const> given, std::span<const Block> taken, bool may_be_read);
+  // read it, though this rank writes what it takes. ahead: bytes of each block given that this rank brings into the caches
+  // while others read it, because it has nothing else to do. Returns whether the blocks were moved, the same on all ranks.
+  // Throws as the barrier does.
+  [[nodiscard]] bool move(std::span<const void* const> given, std::span<const Block> taken, bool may_be_read,
+                          std::size_t ahead = 0);
 
  private:
   enum class Answer : std::uint64_t { never, not_now, yes };
@@ -52,6 +55,21 @@ class DirectMoves {
   const ShmWorld& world_;
   std::size_t self_;
   bool possible_ = true;
+};
+
+// How the blocks of one call move. largest: as for DirectMoves::suits. Collective.
+class MovePath {
+ public:
+  MovePath(DirectMoves& moves, PathTuner& tuner, std::size_t largest);
+
+  [[nodiscard]] bool is_direct() const noexcept { return next_.path == Path::direct; }
+  void end();  // of the call
+
+ private:
+  PathTuner& tuner_;
+  std::size_t bytes_;
+  PathTuner::Next next_{Path::slots, false, false};
+  std::int64_t begin_ = 0;
 };
 
 }  // namespace tnt

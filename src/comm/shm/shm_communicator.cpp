@@ -163,14 +163,14 @@ void ShmCommunicator::reduce_blocks(const Collective& call) {
 }
 
 template <typename Given, typename Taken>
-bool ShmCommunicator::move_directly(bool may_be_read, const Given& given, const Taken& taken) {
+bool ShmCommunicator::move_directly(bool may_be_read, const Given& given, const Taken& taken, std::size_t ahead) {
   std::vector<const void*> all_given;
   std::vector<DirectMoves::Block> all_taken;
   for (std::size_t member = 0; member < members(); ++member) {
     all_given.push_back(given(member));
     all_taken.push_back(taken(member));
   }
-  return direct_.move(all_given, all_taken, may_be_read);
+  return direct_.move(all_given, all_taken, may_be_read, ahead);
 }
 
 // A rank that is not the root of a gather has no output.
@@ -185,7 +185,8 @@ void ShmCommunicator::gather_blocks(const Collective& call) {
     return out == nullptr ? DirectMoves::Block{nullptr, 0}
                           : DirectMoves::Block{at(out, bytes.begin(member)), bytes.size(member)};
   };
-  if (direct_.suits(largest, DirectMoves::min_bytes_to_gather) && move_directly(true, given, taken)) return;
+  MovePath path(direct_, path_tuners_.at(call.kind), largest);
+  if (path.is_direct() && move_directly(true, given, taken, out == nullptr ? bytes.size(self_) : 0)) return path.end();
   MoveStore store(*this, call.kind, largest);
   std::size_t begin = 0;
   do {
@@ -203,6 +204,7 @@ void ShmCommunicator::gather_blocks(const Collective& call) {
     begin += slot_bytes;
   } while (begin < largest);
   store.end();
+  path.end();
 }
 
 void ShmCommunicator::scatter(const Collective& call) {
@@ -213,7 +215,8 @@ void ShmCommunicator::scatter(const Collective& call) {
   const auto root = static_cast<std::size_t>(call.root);
   const auto given = [&](std::size_t member) { return rank() == call.root ? at(in, member * bytes) : nullptr; };
   const auto taken = [&](std::size_t member) { return DirectMoves::Block{out, member == root ? bytes : 0}; };
-  if (direct_.suits(bytes) && move_directly(true, given, taken)) return;
+  MovePath path(direct_, path_tuners_.at(call.kind), bytes);
+  if (path.is_direct() && move_directly(true, given, taken)) return path.end();
   MoveStore store(*this, call.kind, bytes);
   std::size_t begin = 0;
   do {
@@ -231,6 +234,7 @@ void ShmCommunicator::scatter(const Collective& call) {
     begin += part;
   } while (begin < bytes);
   store.end();
+  path.end();
 }
 
 void ShmCommunicator::broadcast(const Collective& call) {
@@ -241,7 +245,8 @@ void ShmCommunicator::broadcast(const Collective& call) {
   const auto root = static_cast<std::size_t>(call.root);
   const auto given = [&](std::size_t /*member*/) { return in; };
   const auto taken = [&](std::size_t member) { return DirectMoves::Block{out, member == root ? bytes : 0}; };
-  if (direct_.suits(bytes) && move_directly(true, given, taken)) return;
+  MovePath path(direct_, path_tuners_.at(call.kind), bytes);
+  if (path.is_direct() && move_directly(true, given, taken, is_root && in == out ? bytes : 0)) return path.end();
   MoveStore store(*this, call.kind, bytes);
   std::size_t begin = 0;
   do {
@@ -253,6 +258,7 @@ void ShmCommunicator::broadcast(const Collective& call) {
     begin += part;
   } while (begin < bytes);
   store.end();
+  path.end();
 }
 
 // All ranks first tell all others what they send in an all_to_all_v, so that they agree on the number of chunks. Returns the
@@ -287,7 +293,8 @@ void ShmCommunicator::exchange_blocks(const Collective& call) {
   const std::size_t block = slot_bytes / members() / cache_line_bytes * cache_line_bytes;
   const auto given = [&](std::size_t member) { return in == nullptr ? nullptr : at(in, to.begin(member)); };
   const auto taken = [&](std::size_t member) { return DirectMoves::Block{at(out, from.begin(member)), from.size(member)}; };
-  if (direct_.suits(largest) && move_directly(in != out, given, taken)) return;
+  MovePath path(direct_, path_tuners_.at(Call::all_to_all), largest);
+  if (path.is_direct() && move_directly(in != out, given, taken)) return path.end();
   MoveStore store(*this, Call::all_to_all, largest);
   std::size_t begin = 0;
   do {
@@ -307,6 +314,7 @@ void ShmCommunicator::exchange_blocks(const Collective& call) {
     begin += block;
   } while (begin < largest);
   store.end();
+  path.end();
 }
 
 std::unique_ptr<Communicator> ShmCommunicator::split(int color, int key, const CallContext& context) {

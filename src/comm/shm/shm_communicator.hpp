@@ -19,6 +19,7 @@
 #include "comm/shm/direct_moves.hpp"
 #include "comm/shm/ll_buffer.hpp"
 #include "comm/shm/mailbox.hpp"
+#include "comm/shm/path_tuner.hpp"
 #include "comm/shm/peer_monitor.hpp"
 #include "comm/shm/region.hpp"
 #include "comm/shm/slots.hpp"
@@ -71,7 +72,7 @@ class ShmCommunicator final : public Communicator {
   [[nodiscard]] std::size_t compare_counts(const Collective& call);
   // Whether the blocks were moved without the slots. given(member) and taken(member): the memory of this rank's blocks.
   template <typename Given, typename Taken>
-  [[nodiscard]] bool move_directly(bool may_be_read, const Given& given, const Taken& taken);
+  [[nodiscard]] bool move_directly(bool may_be_read, const Given& given, const Taken& taken, std::size_t ahead = 0);
 
   [[nodiscard]] std::size_t members() const noexcept { return barrier_.members().size(); }
 
@@ -84,6 +85,7 @@ class ShmCommunicator final : public Communicator {
   Slots slots_;
   DirectMoves direct_;
   LLBuffer ll_;
+  std::array<PathTuner, Call::all_to_all_v + 1> path_tuners_;    // calls that move blocks
   std::array<StoreTuner, Call::all_to_all_v + 1> store_tuners_;  // all_reduce: into the slots; calls that move blocks: results
   ShmMailbox mailbox_;
   ShmMailbox group_mailbox_;
