@@ -7,8 +7,8 @@
 namespace tnt {
 namespace {
 
-constexpr std::uint64_t trials = 4;    // calls by each path; the first finds the cache contents that the other path has left
-constexpr std::uint64_t period = 512;  // calls in which both paths are tried once
+constexpr std::uint64_t path_trials = 4;  // calls by each path; the first finds the cache contents that the other path has left
+constexpr std::uint64_t path_period = 512;  // calls in which both paths are tried once
 
 }  // namespace
 
@@ -20,10 +20,10 @@ std::size_t PathTuner::class_of(std::size_t bytes) noexcept {
 
 PathTuner::Next PathTuner::next(std::size_t bytes) noexcept {
   Class& size = classes_[class_of(bytes)];
-  const std::uint64_t call = size.calls++ % period;
+  const std::uint64_t call = size.calls++ % path_period;
   if (call == 0) size.shortest.fill(std::numeric_limits<std::int32_t>::max());
-  if (call < 2 * trials) return {call < trials ? Path::direct : Path::slots, call % trials > 0, false};
-  return {size.best, false, call == 2 * trials};
+  if (call < 2 * path_trials) return {call < path_trials ? Path::direct : Path::slots, call % path_trials > 0, false};
+  return {size.best, false, call == 2 * path_trials};
 }
 
 void PathTuner::record(std::size_t bytes, Path path, std::int64_t ns) noexcept {
