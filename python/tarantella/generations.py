@@ -20,8 +20,7 @@ _LOST = (PeerLostError, DeadlineError, AbortedError)
 _BYTES = 4096
 _has_asked = False  # for a place in a generation
 _joined = 0  # generations that this process has joined
-_missed = 0  # generations that ended while it joined them
-_is_late = False
+_is_late = False  # whether one ended while this process joined it, as its first
 _trainings = itertools.count(1)  # of this process
 
 
@@ -66,7 +65,7 @@ def join_next(meeting: Position | None = None) -> bool | None:
     Raises:
         PeerLostError: the launcher forms none, and says why.
     """
-    global _has_asked, _joined, _missed
+    global _has_asked, _joined, _is_late
     _has_asked = True
     while True:
         runtime.leave()
@@ -85,7 +84,7 @@ def join_next(meeting: Position | None = None) -> bool | None:
         except TarantellaError as error:  # one more was lost while they joined
             if not is_loss(error):
                 raise
-            _missed += 1
+            _is_late = _is_late or (_joined == 0 and not is_newcomer())
             continue
         _joined += 1
         return True
@@ -93,12 +92,10 @@ def join_next(meeting: Position | None = None) -> bool | None:
 
 def _join_first() -> None:
     """Joins the first generation, if this rank has not asked for it: like all, it is formed of the ranks that run then."""
-    global _is_late
     if _has_asked or not (is_rank() and is_elastic()) or is_newcomer() or variables.JOINED in os.environ:
         return
     if not join_next():
         raise AbortedError("the job ended before this rank could join it")
-    _is_late = _missed > 0
 
 
 runtime.before_joining(_join_first)

@@ -26,7 +26,7 @@ void set_option(int socket, int level, int name, int value) {
   if (::setsockopt(socket, level, name, &value, sizeof(value)) != 0) fail_errno("cannot set up a TCP connection");
 }
 
-// What was sent on such a connection, and has not arrived, never does.
+// Data in flight on a reset connection never arrives.
 bool is_reset(const FileDescriptor& socket) noexcept {
   tcp_info found{};
   socklen_t bytes = sizeof(found);
