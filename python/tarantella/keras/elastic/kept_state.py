@@ -35,12 +35,17 @@ class KeptState:
         self._given: list[Any] | None = None  # the values of these that another rank has, for the next trace
         self._copies: Sequence[tuple[tf.Variable, tf.Tensor]] = ()
         self._sums: dict[int, tf.Variable] = {}  # of metrics' states over ranks after the last step, by the variables' ids
+        self._spare: dict[
+            int, tf.Variable
+        ] = {}  # for such sums; TensorFlow traces twice what makes variables when it is traced
         self.has_sums = False
         """Whether those are of the metrics as they are now: not if these were reset since."""
 
     def copy(self, is_traced: bool) -> None:
         """Notes the state with which a step begins. is_traced: whether it is known what the step changes early."""
         if not is_traced:
+            metrics = adapter.metric_variables(self._model)
+            self._spare.update((id(v), _zeros(adapter.unwrap(v))) for v in metrics if id(v) not in self._spare)
             variables = [*map(adapter.unwrap, self._known()), *self._foreign.values(), *self._sums.values()]
             self._copies = [(variable, variable.read_value()) for variable in variables]
             return
@@ -80,7 +85,8 @@ class KeptState:
         for variable, total in zip(variables, sums, strict=True):
             if id(variable) not in self._sums:
                 with tf.init_scope():
-                    self._sums[id(variable)] = own_variable(tf.zeros(total.shape, total.dtype))
+                    spare = self._spare.get(id(variable))
+                    self._sums[id(variable)] = _zeros(total) if spare is None else spare
                     self._variables = None
             self._sums[id(variable)].assign(total)
 
@@ -134,3 +140,7 @@ class KeptState:
 
     def _known(self) -> list[Any]:
         return [variable for variables in state.groups_of(self._model).values() for variable in variables]
+
+
+def _zeros(like: tf.Variable | tf.Tensor) -> tf.Variable:
+    return own_variable(tf.zeros(like.shape, like.dtype))

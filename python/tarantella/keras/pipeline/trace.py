@@ -134,10 +134,11 @@ def refuse_noise(model: Any, graph: Any) -> None:
 
 def _refuse_foreign_state(model: Any, graph: Any) -> None:
     held = [v for call in adapter.layer_calls(adapter.layer_graph(model)) for v in variables_of(call)]
-    foreign = operations.changed_others(graph, held)
+    foreign = operations.changed_unknown(graph, held)
     if foreign:
+        names = ", ".join(variable.name.partition(":")[0] for variable in foreign)
         raise UnsupportedError(
-            f"a layer changes {', '.join(foreign)}, which is no weight of a layer: a pipeline cannot tell which rank has it. "
+            f"a layer changes {names}, which is no weight of a layer: a pipeline cannot tell which rank has it. "
             "Make it a keras.random.SeedGenerator that is an attribute of the layer, or a weight (add_weight), or use "
             "tnt.ParallelStrategy.DATA"
         )

@@ -53,14 +53,6 @@ def used(graph: Any, begin: int, variables: Sequence[Any]) -> list[Any]:
     return [variable for variable in variables if id(adapter.unwrap(variable).handle) in taken]
 
 
-def changed_others(graph: Any, known: Sequence[Any]) -> list[str]:
-    """The names of the variables that operations of the graph assign to, without the known ones."""
-    outside = _outside(graph)
-    assigned = {outside.get(id(op.inputs[0])) for op in graph.get_operations() if op.type.startswith("Assign") and op.inputs}
-    assigned -= {id(adapter.unwrap(variable).handle) for variable in known}
-    return sorted(v.name.partition(":")[0] for v in graph.variables if id(v.handle) in assigned)
-
-
 def changed(graph: Any, variables: Sequence[Any]) -> list[Any]:
     """Those of the variables that operations of the graph may change."""
     handles = set(map(id, handles_changed(graph, graph.get_operations())))

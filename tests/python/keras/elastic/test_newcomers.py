@@ -15,9 +15,12 @@ SCRIPT = RANKS / "keras/elastic.py"
 SHARDS = 4
 
 
-def train(ranks: int, folder: Path, plan: str, *options: str, most: int, flags: Any = ()) -> Result:
-    launcher_options = ["--elastic", "--replacements", most, *flags]
-    return run_ranks(ranks, SCRIPT, folder, plan, *options, "wait", launcher_options=launcher_options, timeout=240)
+def train(
+    ranks: int, folder: Path, plan: str, *options: str, newcomers: int, most: int | None = None, flags: Any = ()
+) -> Result:
+    """newcomers: as many start; most: as many may, if that is another number."""
+    own = ["--elastic", "--replacements", newcomers if most is None else most, *flags]
+    return run_ranks(ranks, SCRIPT, folder, plan, *options, f"await={ranks + newcomers}", launcher_options=own, timeout=240)
 
 
 def grow(first: int, most: int, folder: Path, plan: str, *options: str, flags: Any = ()) -> Result:
@@ -25,7 +28,7 @@ def grow(first: int, most: int, folder: Path, plan: str, *options: str, flags: A
     hosts = folder / "hosts"
     hosts.write_text(f"localhost slots={first}\n")
     own = ["--elastic", "--max-ranks", most, "--hostfile", hosts, *flags]
-    return run_ranks(first, SCRIPT, folder, plan, *options, "wait", f"grow={most}", launcher_options=own, timeout=240)
+    return run_ranks(first, SCRIPT, folder, plan, *options, f"await={most}", f"grow={most}", launcher_options=own, timeout=240)
 
 
 def found_in(folder: Path) -> dict[int, dict[str, Any]]:
@@ -40,21 +43,21 @@ def started(result: Result) -> int:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("undisturbed")
-    train(SHARDS, folder, "", "batch_norm", "dropout", most=0, flags=["--reproducible", SHARDS]).good()
+    train(SHARDS, folder, "", "batch_norm", "dropout", newcomers=0, flags=["--reproducible", SHARDS]).good()
     return found_in(folder)[0]
 
 
 PLANS = {
-    "all ranks of the beginning, one after another": ("1:batch_end:2,2:batch_end:2,3:batch_end:2,0:batch_end:60", {4, 5, 6}),
-    "rank 0, and newcomers on their way and where they join": ("0:batch_end:4,4:ask:2,5:share:1", {1, 2, 3, 6}),
-    "the master, while one joins": ("2:batch_end:4,0:share:2", {1, 3, 4, 5}),
+    "all ranks of the beginning, one after another": ("1:batch_end:2,2:batch_end:2,3:batch_end:2,0:batch_end:60", 3, {4, 5, 6}),
+    "rank 0, and newcomers on their way and where they join": ("0:batch_end:4,4:ask:2,5:share:1", 3, {1, 2, 3, 6}),
+    "the master, while one joins": ("2:batch_end:4,0:share:2", 2, {1, 3, 4, 5}),
 }
 
 
-@pytest.mark.parametrize(("plan", "left"), PLANS.values(), ids=PLANS.keys())
-def test_the_bits_are_those_of_the_undisturbed_training(undisturbed, tmp_path: Path, plan: str, left: set[int]):
+@pytest.mark.parametrize(("plan", "newcomers", "left"), PLANS.values(), ids=PLANS.keys())
+def test_the_bits_are_those_of_the_undisturbed_training(undisturbed, tmp_path: Path, plan: str, newcomers: int, left: set[int]):
     flags = ["--reproducible", SHARDS]
-    result = train(SHARDS, tmp_path, plan, "batch_norm", "dropout", most=3, flags=flags).good()
+    result = train(SHARDS, tmp_path, plan, "batch_norm", "dropout", newcomers=newcomers, most=3, flags=flags).good()
     found = found_in(tmp_path)
     assert found.keys() == left, result.said
     assert sorted(one["rank"] for one in found.values()) == [*range(len(left))]  # in the order in which they have joined
@@ -66,10 +69,10 @@ def test_the_bits_are_those_of_the_undisturbed_training(undisturbed, tmp_path: P
 
 def test_newcomers_take_what_the_model_does_not_know(tmp_path: Path):
     found = []
-    for plan, left in (("", {0, 1}), ("1:batch_end:4,0:batch_end:60", {2})):
+    for plan, newcomers, left in (("", 0, {0, 1}), ("1:batch_end:4,0:batch_end:60", 1, {2})):
         folder = tmp_path / f"{len(found)}"
         folder.mkdir()
-        result = train(2, folder, plan, "unknown", "two", most=1).good()
+        result = train(2, folder, plan, "unknown", newcomers=newcomers).good()
         assert found_in(folder).keys() == left, result.said
         found.append(next(iter(found_in(folder).values())))
     undisturbed, disturbed = found
@@ -81,10 +84,10 @@ def test_newcomers_take_what_the_model_does_not_know(tmp_path: Path):
 
 def test_without_shards_a_newcomer_becomes_the_master_and_goes_on_with_files(tmp_path: Path):
     losses = []
-    for plan, left in (("", {0, 1}), ("0:batch_end:4,1:batch_end:60", {2})):
+    for plan, newcomers, left in (("", 0, {0, 1}), ("0:batch_end:4,1:batch_end:60", 1, {2})):
         folder = tmp_path / f"{len(losses)}"
         folder.mkdir()
-        result = train(2, folder, plan, "files", "checkpoint", "two", most=1).good()
+        result = train(2, folder, plan, "files", "checkpoint", newcomers=newcomers).good()
         assert found_in(folder).keys() == left, result.said
         losses.append([one["history"] for one in found_in(folder).values()])
         lines = (folder / "log.csv").read_text().splitlines()
@@ -107,7 +110,7 @@ def test_without_shards_a_newcomer_becomes_the_master_and_goes_on_with_files(tmp
 )
 def test_a_newcomer_that_cannot_take_part_ends_alone(tmp_path: Path, option: str, reason: str):
     begin = "1:batch_end:14" if option == "twice" else "1:batch_end:4"
-    result = train(2, tmp_path, begin, option, "two", most=3).good()
+    result = train(2, tmp_path, begin, option, newcomers=1, most=3).good()
     assert found_in(tmp_path).keys() == {0}, result.said
     said = next(line for line in result.stderr.splitlines() if "tarantella: rank 2 (pid " in line and "exited" in line)
     assert "exited with code 1: " in said, result.said
@@ -117,7 +120,7 @@ def test_a_newcomer_that_cannot_take_part_ends_alone(tmp_path: Path, option: str
 
 
 def test_no_more_start_than_were_asked_for(tmp_path: Path):
-    result = train(2, tmp_path, "1:batch_end:2,2:ask:1", "two", most=1).good()
+    result = train(2, tmp_path, "1:batch_end:2,2:ask:1", newcomers=1).good()
     assert started(result) == 1
     assert found_in(tmp_path).keys() == {0}, result.said
 
@@ -163,7 +166,7 @@ def test_a_job_whose_new_slots_are_wrong_goes_on(tmp_path: Path):
     hosts = tmp_path / "hosts"
     hosts.write_text("localhost slots=2\n")
     own = ["--elastic", "--max-ranks", 4, "--hostfile", hosts]
-    result = run_ranks(2, SCRIPT, tmp_path, "", "two", "slow", "grow=many", launcher_options=own, timeout=240).good()
+    result = run_ranks(2, SCRIPT, tmp_path, "", "slow", "grow=many", launcher_options=own, timeout=240).good()
     assert result.stderr.count(f"{hosts}:1: unexpected 'slots=many'") == 1, result.said
     assert "the job goes on with the slots that it had" in result.stderr
     assert found_in(tmp_path).keys() == {0, 1}, result.said

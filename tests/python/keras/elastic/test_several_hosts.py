@@ -119,7 +119,7 @@ def test_a_rank_of_another_host_is_killed(hosts, undisturbed, tmp_path: Path):
 
 
 def test_a_rank_takes_the_place_of_rank_0_on_its_host(hosts, undisturbed, tmp_path: Path):
-    code, said = train(hosts, tmp_path, "0:batch_end:4", "wait", flags=["--replacements", "1"])
+    code, said = train(hosts, tmp_path, "0:batch_end:4", "await=5", flags=["--replacements", "1"])
     assert code == 0, said
     assert f"on {hosts[1][FIRST]}) starts in place of one that was lost" in said, said
     check(tmp_path, undisturbed, {1, 2, 3, 4}, said)
@@ -154,7 +154,9 @@ def test_the_host_of_rank_0_is_cut_off_and_ends_by_itself(hosts, undisturbed, tm
 def test_a_rank_that_was_lost_with_its_host_is_replaced_on_another(hosts, undisturbed, tmp_path: Path):
     those, (a, b, c) = hosts
     where = ["-n", "4", "--hosts", f"{b}:2,{c}:1,{a}:2"]
-    code, said = train(hosts, tmp_path, "", "wait", begun=lambda: end(those, LAST), where=where, flags=["--replacements", "1"])
+    code, said = train(
+        hosts, tmp_path, "", "await=5", begun=lambda: end(those, LAST), where=where, flags=["--replacements", "1"]
+    )
     assert code == 0, said
     assert f"was lost with its host ({c}: the connection to it has ended); 3 ranks go on (--elastic)" in said, said
     assert f" on {a}) starts in place of one that was lost (--elastic)" in said, said
@@ -169,7 +171,7 @@ def test_a_job_grows_onto_hosts_that_were_added(hosts, undisturbed, tmp_path: Pa
     def add() -> None:
         file.write_text(f"{b}:2\n{c}:1\n{a}:1\n")
 
-    code, said = train(hosts, tmp_path, "", "wait", begun=add, where=["--hostfile", str(file)], flags=["--max-ranks", "4"])
+    code, said = train(hosts, tmp_path, "", "await=4", begun=add, where=["--hostfile", str(file)], flags=["--max-ranks", "4"])
     assert code == 0, said
     for host in (c, a):
         assert f" on {host}) starts in a slot that was added (--max-ranks)" in said, said

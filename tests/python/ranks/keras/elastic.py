@@ -2,11 +2,11 @@
 
 PLAN: ``NUMBER:PHASE:COUNT`` with commas: the rank with which the launcher began as NUMBER kills itself when it comes to this
 phase so often, or stops itself if COUNT is negative. OPTION: ``batch_norm``, ``dropout``, ``files``, ``checkpoint``, ``more``,
-``behind``, ``wait`` for newcomers to a job of four ranks, or of ``two``, ``epochs=N``, ``slow``, ``grow=N``: rank 0 makes the
-first step, and then gives the hostfile ``FOLDER/hosts`` N slots; ``scaled``: batches and rates by the number of ranks;
-``decay`` of weights; ``early``: a step changes weights, and a variable that no model knows, before it has gradients;
-``unknown``: a layer keeps averages in variables that no model knows; ``late=N``: rank N hears that one is lost while it joins;
-or what is to be refused.
+``behind``, ``await=N``: steps are slow until N ranks, newcomers among them, have each come to one or ended; ``epochs=N``,
+``slow``, ``grow=N``: rank 0 makes the first step, and then gives the hostfile ``FOLDER/hosts`` N slots; ``scaled``: batches
+and rates by the number of ranks; ``decay`` of weights; ``early``: a step changes weights, and a variable that no model knows,
+before it has gradients; ``unknown``: a layer keeps averages in variables that no model knows; ``late=N``: rank N hears that
+one is lost while it joins; or what is to be refused.
 """
 
 from __future__ import annotations
@@ -36,25 +36,24 @@ from tarantella.keras.elastic.operations import Operations
 
 FOLDER, PLAN, OPTIONS = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 NUMBER = os.environ["TNT_INTERNAL_ELASTIC"]
-EPOCHS, BATCH = next((int(one[7:]) for one in OPTIONS if one.startswith("epochs=")), 8 if "wait" in OPTIONS else 3), 24
-GROWN = next((one[5:] for one in OPTIONS if one.startswith("grow=")), "")
-RANKS = int(GROWN) if GROWN.isdigit() else 2 if "two" in OPTIONS else 4  # as many are waited for
+OF_OPTIONS = dict(one.split("=") for one in OPTIONS if "=" in one)
+AWAITED = int(OF_OPTIONS.get("await", 0))
+EPOCHS, BATCH = int(OF_OPTIONS.get("epochs", 8 if AWAITED else 3)), 24
+GROWN = OF_OPTIONS.get("grow", "")
 
 seen: Counter[str] = Counter()
 trained: list[Any] = []
 
 
-def note_end() -> None:
-    """A newcomer to a job of two ends, so the others need not wait."""
-    if "two" in OPTIONS and int(NUMBER) >= RANKS:
-        (FOLDER / "gone").touch()
+def note_that_it_came() -> None:
+    (FOLDER / f"{NUMBER}.came").touch()
 
 
 def come_to(phase: str) -> None:
     seen[phase] += 1
     if f"{NUMBER}:{phase}:{seen[phase]}" in PLAN.split(","):
         time.sleep(0.5 if phase == "metric" else 0)
-        note_end()
+        note_that_it_came()
         os.kill(os.getpid(), signal.SIGKILL)
     if f"{NUMBER}:{phase}:-{seen[phase]}" in PLAN.split(","):
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -96,8 +95,8 @@ def join_late() -> None:
 
 
 def is_odd(option: str) -> bool:
-    """Whether this is a newcomer that is not like the other ranks in this respect."""
-    return option in OPTIONS and int(NUMBER) >= RANKS
+    """Whether this is the newcomer, and not like the other ranks in this respect."""
+    return option in OPTIONS and int(NUMBER) == AWAITED - 1
 
 
 def come_to_calls(kind: type, name: str, phase: str) -> None:
@@ -175,8 +174,9 @@ class Phases(keras.callbacks.Callback):
         come_to("batch_begin")
         if "slow" in OPTIONS:
             time.sleep(0.1)
-        is_incomplete = tnt.get_size() < RANKS and not (FOLDER / "gone").exists()
-        if "wait" in OPTIONS and seen["batch_begin"] > 1 and is_incomplete:
+        if seen["batch_begin"] == 1:
+            note_that_it_came()
+        elif not all((FOLDER / f"{number}.came").exists() for number in range(AWAITED)):
             time.sleep(0.2 if seen["batch_begin"] < 30 else 1.0)  # newcomers have about a minute
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
@@ -211,7 +211,7 @@ def digest(model: Any) -> str:
 
 
 def main() -> None:
-    atexit.register(note_end)
+    atexit.register(note_that_it_came)
     come_to_calls(Newcomer, "_ask", "ask")
     come_to_calls(Operations, "join", "join")
     come_to_calls(Operations, "run", "operation")
@@ -261,7 +261,7 @@ def main() -> None:
     history = model.fit(data, epochs=EPOCHS, validation_data=(x[:60], y[:60]), validation_batch_size=20, verbose=2,
                         callbacks=callbacks, **own)  # fmt: skip
     found = {"history": history.history, "digest": digest(model.model), "ranks": tnt.get_size(), "rank": tnt.get_rank()}
-    found["steps"] = int(Early.steps)
+    found["steps"], found["traces"] = int(Early.steps), seen["trace of last"]
     found["kept"] = [
         float(v) for layer in model.model.layers if isinstance(layer, Keeping) for v in (layer.of_one, Keeping.of_all)
     ]
