@@ -48,7 +48,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 PLANS = {
-    "all ranks of the beginning, one after another": ("1:batch_end:2,2:batch_end:2,3:batch_end:2,0:batch_end:60", 3, {4, 5, 6}),
+    "all ranks of the beginning, one after another": ("1:batch_end:2,2:batch_end:2,3:batch_end:2,0:with 7:1", 3, {4, 5, 6}),
     "rank 0, and newcomers on their way and where they join": ("0:batch_end:4,4:ask:2,5:share:1", 3, {1, 2, 3, 6}),
     "the master, while one joins": ("2:batch_end:4,0:share:2", 2, {1, 3, 4, 5}),
 }
@@ -69,7 +69,7 @@ def test_the_bits_are_those_of_the_undisturbed_training(undisturbed, tmp_path: P
 
 def test_newcomers_take_what_the_model_does_not_know(tmp_path: Path):
     found = []
-    for plan, newcomers, left in (("", 0, {0, 1}), ("1:batch_end:4,0:batch_end:60", 1, {2})):
+    for plan, newcomers, left in (("", 0, {0, 1}), ("1:batch_end:4,0:with 3:1", 1, {2})):
         folder = tmp_path / f"{len(found)}"
         folder.mkdir()
         result = train(2, folder, plan, "unknown", newcomers=newcomers).good()
@@ -84,7 +84,7 @@ def test_newcomers_take_what_the_model_does_not_know(tmp_path: Path):
 
 def test_without_shards_a_newcomer_becomes_the_master_and_goes_on_with_files(tmp_path: Path):
     losses = []
-    for plan, newcomers, left in (("", 0, {0, 1}), ("0:batch_end:4,1:batch_end:60", 1, {2})):
+    for plan, newcomers, left in (("", 0, {0, 1}), ("0:batch_end:4,1:with 3:1", 1, {2})):
         folder = tmp_path / f"{len(losses)}"
         folder.mkdir()
         result = train(2, folder, plan, "files", "checkpoint", newcomers=newcomers).good()
@@ -128,9 +128,8 @@ def test_no_more_start_than_were_asked_for(tmp_path: Path):
 @pytest.mark.parametrize(
     ("first", "most", "plan", "left"),
     [
-        pytest.param(2, 4, "", {0, 1, 2, 3}, id="from 2 to 4"),
-        pytest.param(1, 3, "0:batch_end:60", {1, 2}, id="from 1 to 3, and then rank 0 is lost"),
-        pytest.param(4, 5, "", {0, 1, 2, 3, 4}, id="beyond the number of shards"),
+        pytest.param(1, 3, "0:with 3:1", {1, 2}, id="from 1 to 3, and then rank 0 is lost"),
+        pytest.param(2, 5, "", {0, 1, 2, 3, 4}, id="beyond the number of shards"),
     ],
 )
 def test_a_job_that_grows_keeps_the_bits(undisturbed, tmp_path: Path, first: int, most: int, plan: str, left: set[int]):

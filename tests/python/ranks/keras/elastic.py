@@ -2,11 +2,11 @@
 
 PLAN: ``NUMBER:PHASE:COUNT`` with commas: the rank with which the launcher began as NUMBER kills itself when it comes to this
 phase so often, or stops itself if COUNT is negative. OPTION: ``batch_norm``, ``dropout``, ``files``, ``checkpoint``, ``more``,
-``behind``, ``await=N``: steps are slow until N ranks, newcomers among them, have each come to one or ended; ``epochs=N``,
-``slow``, ``grow=N``: rank 0 makes the first step, and then gives the hostfile ``FOLDER/hosts`` N slots; ``scaled``: batches
-and rates by the number of ranks; ``decay`` of weights; ``early``: a step changes weights, and a variable that no model knows,
-before it has gradients; ``unknown``: a layer keeps averages in variables that no model knows; ``late=N``: rank N hears that
-one is lost while it joins; or what is to be refused.
+``behind``, ``await=N``: steps are slow until N ranks, newcomers among them, have each made one or ended, and phases
+``with 1`` to ``with N`` say how many have; ``epochs=N``, ``slow``, ``grow=N``: rank 0 makes the first step, and then gives
+the hostfile ``FOLDER/hosts`` N slots; ``scaled``: batches and rates by the number of ranks; ``decay`` of weights; ``early``: a
+step changes weights, and a variable that no model knows, before it has gradients; ``unknown``: a layer keeps averages in
+variables that no model knows; ``late=N``: rank N hears that one is lost while it joins; or what is to be refused.
 """
 
 from __future__ import annotations
@@ -174,14 +174,15 @@ class Phases(keras.callbacks.Callback):
         come_to("batch_begin")
         if "slow" in OPTIONS:
             time.sleep(0.1)
-        if seen["batch_begin"] == 1:
-            note_that_it_came()
-        elif not all((FOLDER / f"{number}.came").exists() for number in range(AWAITED)):
+        came = sum((FOLDER / f"{number}.came").exists() for number in range(AWAITED))
+        come_to(f"with {came}")
+        if seen["batch_begin"] > 1 and came < AWAITED:
             time.sleep(0.2 if seen["batch_begin"] < 30 else 1.0)  # newcomers have about a minute
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         come_to("batch_end")
         if seen["batch_end"] == 1:
+            note_that_it_came()
             (FOLDER / "begun").touch()
             if GROWN and NUMBER == "0":
                 (FOLDER / "hosts").write_text(f"localhost slots={GROWN}\n")
