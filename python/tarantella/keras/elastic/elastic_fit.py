@@ -235,6 +235,8 @@ class ElasticFit(adapter.Callback):
         self._kept.has_sums = False
 
     def _step(self, name: str, iterator: Any) -> Any:
+        if self._hooks.is_on_other_data:  # of which no batch is at hand, to be taken again
+            return self._made(name)(iterator)
         is_at_hand = self._newcomer is not None
         if self._newcomer is not None:
             next(iterator)

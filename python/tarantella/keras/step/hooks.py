@@ -96,6 +96,9 @@ class StepHooks:
         self._prepared = False
         self._patch: Patch | None = None  # while hooks are installed
         self._is_single_batch = False
+        self._is_running = False  # a method of Keras, also while hooks are suspended in it
+        self.is_on_other_data = False
+        """Whether a method of Keras runs inside of another one, on data of its own."""
         self._drawing: set[str] = set()  # the names of layers that draw noise, as the log has them
         # Keras' traced steps with our hooks in them; those of the plain model, while hooks are installed
         self._functions: tuple[Any, ...] = _UNTRACED
@@ -140,7 +143,7 @@ class StepHooks:
 
         datasets: the data of the method. Without it, this rank's part of a batch may be empty.
         """
-        with self.suspended():  # a callback of `fit` may evaluate, for example
+        with self.method_of_keras(), self.suspended():  # a callback of `fit` may evaluate, for example
             self._step.may_be_empty = not datasets or any(map(split.may_be_empty, datasets))
             self._step.given = datasets
             self._apply(Patch(self._attributes()))
@@ -149,6 +152,16 @@ class StepHooks:
             finally:
                 self._revert()
                 self._step.given = ()
+
+    @contextmanager
+    def method_of_keras(self) -> Iterator[None]:
+        """A method of Keras runs in this context, perhaps inside of another one, and then on data of its own."""
+        before = self._is_running, self.is_on_other_data
+        self._is_running, self.is_on_other_data = True, self._is_running
+        try:
+            yield
+        finally:
+            self._is_running, self.is_on_other_data = before
 
     def _attributes(self) -> list[Attribute]:
         model = self._model

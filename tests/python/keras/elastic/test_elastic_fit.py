@@ -156,6 +156,13 @@ def test_the_new_master_goes_on_with_files_and_output(tmp_path: Path):
     assert found_in(tmp_path)[1]["rank"] == 0
 
 
+def test_what_evaluates_inside_of_fit_gets_its_own_data(tmp_path: Path):
+    run_ranks(2, RANKS / "keras/elastic_other_data.py", tmp_path, launcher_options=["--elastic"]).good()
+    for pairs in found_in(tmp_path).values():
+        for ours, of_plain_keras in pairs:
+            np.testing.assert_allclose(ours, of_plain_keras, rtol=1e-5)
+
+
 def test_a_stopped_rank_is_left_behind(tmp_path: Path):
     seconds = "12"  # longer than a trace of the step takes on a busy machine, which the others would take for a loss as well
     result = train(3, tmp_path, "1:batch_end:-5", TNT_TIMEOUT=seconds).good()

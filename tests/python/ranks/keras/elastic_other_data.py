@@ -1,0 +1,51 @@
+"""elastic_other_data.py FOLDER: what evaluates inside of `fit`, on other data than its validation, beside plain Keras."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+import tarantella as tnt
+
+numbers = np.random.default_rng(0)
+X, OTHER = (numbers.normal(size=(rows, 4)).astype(np.float32) for rows in (96, 70))
+Y, OTHER_Y = X.sum(1, keepdims=True), 3 + OTHER.sum(1, keepdims=True)
+
+
+class Evaluation(keras.callbacks.Callback):
+    """Evaluates and predicts before the first validation, and later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[float] = []
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.found.append(float(trained.evaluate(OTHER, OTHER_Y, batch_size=32, verbose=0)))
+        self.found.append(float(np.sum(trained.predict(OTHER, batch_size=32, verbose=0))))
+
+
+class WithOwnEvaluate(keras.Sequential):
+    def evaluate(self, x: Any = None, y: Any = None, **options: Any) -> Any:
+        return super().evaluate(OTHER, OTHER_Y, **{**options, "batch_size": 32})
+
+
+def found(kind: Any, wrap: Any) -> list[float]:
+    global trained
+    keras.utils.set_random_seed(1)
+    trained = wrap(kind([keras.Input((4,)), keras.layers.Dense(3, activation="tanh"), keras.layers.Dense(1)]))
+    trained.compile(keras.optimizers.SGD(0.05), "mse")
+    evaluation = Evaluation()
+    history = trained.fit(
+        X, Y, batch_size=24, epochs=3, shuffle=False, verbose=0, validation_data=(X[:48], Y[:48]), callbacks=[evaluation]
+    ).history
+    return [*evaluation.found, *history["loss"], *history["val_loss"]]
+
+
+kinds = (keras.Sequential, WithOwnEvaluate)
+result = [[found(kind, wrap) for wrap in (tnt.Model, lambda model: model)] for kind in kinds]
+Path(sys.argv[1], f"{tnt.get_rank()}.json").write_text(json.dumps(result))
