@@ -156,6 +156,11 @@ def run(state: State, function: Callable[[], Any], renew: Callable[[], None] = l
         _running = None
 
 
+def is_running() -> bool:
+    """Whether this is inside of a function that is called again when ranks are lost."""
+    return _running is not None
+
+
 def refuse(what: str) -> None:
     """Raises UnsupportedError inside of a function that is called again when ranks are lost. what: cannot be called there."""
     if _running is not None:

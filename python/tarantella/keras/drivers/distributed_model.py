@@ -13,6 +13,7 @@ from tarantella.keras import adapter, context, files
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.data import split
 from tarantella.keras.drivers.likeness import Likeness
+from tarantella.keras.elastic import whole_calls
 from tarantella.keras.loops import optimizers
 from tarantella.keras.reduction import ops, statistics, weights
 from tarantella.keras.reduction.bucket_hook import PackedBucket
@@ -305,12 +306,16 @@ class DistributedModel:
 
     def write(self, method: str, filepath: Any, write_to: Callable[[str], Any], on_all_ranks: bool) -> None:
         """Writes a file of the model, by `files.write`. Collective. method: of `tnt.Model`, which does that."""
-        collectives.meet(f"tnt.Model.{method}")
-        self.likeness.end_single_steps(bring_together=self.shards is None)
-        self.likeness.check_file()
-        check_all()
-        alone = nullcontext() if self.sharding is None or on_all_ranks else self.sharding.served()
-        files.write(filepath, write_to, on_all_ranks, alone)
+
+        def run() -> None:
+            collectives.meet(f"tnt.Model.{method}")
+            self.likeness.end_single_steps(bring_together=self.shards is None)
+            self.likeness.check_file()
+            check_all()
+            alone = nullcontext() if self.sharding is None or on_all_ranks else self.sharding.served()
+            files.write(filepath, write_to, on_all_ranks, alone)
+
+        whole_calls.surviving(f"tnt.Model.{method}", run, self)
 
 
 def verbosity(verbose: Any) -> Any:

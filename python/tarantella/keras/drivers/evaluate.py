@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from tarantella import collectives
+from tarantella import collectives, generations, runtime
 from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.data import gather, split
 from tarantella.keras.data.batches import GlobalBatches, Sharing
 from tarantella.keras.drivers.distributed_model import DistributedModel, verbosity
 from tarantella.keras.drivers.first_batches import FirstBatches
+from tarantella.keras.elastic import whole_calls
 from tarantella.keras.step.keras_methods import keras_method
 
 
@@ -23,6 +24,16 @@ def evaluate(
         sharing: how ranks share the data.
     """
     model.require_compiled("evaluate")
+
+    def run() -> Any:
+        return _evaluate(model, data, sharing, verbose, callbacks, return_dict)
+
+    return whole_calls.surviving("tnt.Model.evaluate", run, model, data["x"])
+
+
+def _evaluate(
+    model: DistributedModel, data: dict[str, Any], sharing: Sharing, verbose: Any, callbacks: Any, return_dict: bool
+) -> Any:
     collectives.meet("tnt.Model.evaluate")
     batches = GlobalBatches("data to evaluate", model=model.keras_model, **data)
     parts, distribute = batches.parts(sharing, model.division), sharing.distribute
@@ -51,6 +62,16 @@ def predict(model: DistributedModel, data: dict[str, Any], verbose: Any, callbac
         data: those arguments of Keras' `predict` that `GlobalBatches` takes.
         on_all_ranks: False gives the output to the master, and None to the other ranks.
     """
+    everywhere = on_all_ranks or generations.is_elastic()  # another rank may be the master when all is done
+
+    def run() -> Any:
+        return _predict(model, data, verbose, callbacks, everywhere)
+
+    predicted = whole_calls.surviving("tnt.Model.predict", run, model, data["x"])
+    return predicted if on_all_ranks or runtime.is_master_rank() else None
+
+
+def _predict(model: DistributedModel, data: dict[str, Any], verbose: Any, callbacks: Any, on_all_ranks: bool) -> Any:
     collectives.meet("tnt.Model.predict")
     batches = GlobalBatches("data to predict from", model=model.keras_model, **data)
     parts = batches.parts(Sharing(), shards=None)

@@ -102,5 +102,5 @@ class Validation:
         with model.open_hooks().suspended():
             model.build(split.batch_spec(parts), "test_step")
         parts = self._first_batches.dataset(parts, ["test_step"], self._sharing.distribute)
-        with adapter.epoch_of(batches.source, evaluated=True), model.open_hooks().method_of_keras():
+        with adapter.epoch_of(batches.source, evaluated=True), model.open_hooks().functions.running():
             return self._keras_evaluate(parts, steps=batches.steps, **options)

@@ -29,7 +29,7 @@ from tarantella.keras.step import accumulation
 from tarantella.keras.step.checks import StepChecks
 from tarantella.keras.step.hooks import StepHooks
 
-_operations = Operations()
+operations = Operations()
 
 
 class Preparation:
@@ -45,7 +45,7 @@ class Preparation:
         if not generations.is_elastic():
             yield
             return
-        with _operations.stage(self), collectives.guarded(_operations.run):
+        with operations.stage(self), collectives.guarded(operations.run):
             yield
 
     def renew(self) -> None:
@@ -167,7 +167,7 @@ class ElasticFit(adapter.Callback):
             trial()
             collectives.barrier()  # a rank that is ahead of others has seen all of them finish it
 
-        _operations.run(try_out)
+        operations.run(try_out)
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -178,7 +178,7 @@ class ElasticFit(adapter.Callback):
         self._hooks.metrics.observe_sums, self._hooks.observe_trace = self._kept.keep_sums, self._kept.note_trace
         functions.update({name: functools.partial(self._step, name) for name in self._batches})
         try:
-            with _operations.stage(self):
+            with operations.stage(self):
                 self.settle()
                 yield
                 collectives.barrier()  # a rank that goes on has seen all of them finish what was before
@@ -235,12 +235,12 @@ class ElasticFit(adapter.Callback):
         self._kept.has_sums = False
 
     def _step(self, name: str, iterator: Any) -> Any:
-        if self._hooks.is_on_other_data:  # of which no batch is at hand, to be taken again
+        if self._hooks.functions.are_on_other_data:  # of which no batch is at hand, to be taken again
             return self._made(name)(iterator)
         is_at_hand = self._newcomer is not None
         if self._newcomer is not None:
             next(iterator)
-            if not _operations.join():
+            if not operations.join():
                 self._newcomer.begin()
                 return {}
             self._newcomer = None
@@ -260,7 +260,7 @@ class ElasticFit(adapter.Callback):
                 raise _left("ranks join")
             return again()
 
-        logs = _operations.run(again if is_at_hand else step, again, self._kept.put_back, meeting)
+        logs = operations.run(again if is_at_hand else step, again, self._kept.put_back, meeting)
         self._traced.add(name)
         self._kept.has_sums = True
         return logs

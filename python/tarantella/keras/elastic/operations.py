@@ -51,6 +51,11 @@ class Operations:
         self._outcome: Any = None  # of the last one, as `collectives.broadcast_object` takes it
         self._is_inside = False  # of an operation, or of the recovery from a loss
 
+    @property
+    def has_stage(self) -> bool:
+        """Whether operations change the state of a stage now."""
+        return self._state is not None
+
     @contextmanager
     def stage(self, state: State) -> Iterator[None]:
         """In this context operations change this state."""

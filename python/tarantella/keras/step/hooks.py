@@ -25,11 +25,11 @@ from tarantella.keras.step.current_step import CurrentStep
 from tarantella.keras.step.gradient_reduction import GradientReduction
 from tarantella.keras.step.metric_reduction import MetricReduction
 from tarantella.keras.step.patch import Attribute, Patch
+from tarantella.keras.step.traced_functions import TracedFunctions
 from tarantella.keras.xla import operations
 from tarantella.keras.xla.segments import CompiledCalls
 
 _CALLS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
-_UNTRACED = (None, None, None)
 
 
 class Sharding(Protocol):
@@ -96,13 +96,8 @@ class StepHooks:
         self._prepared = False
         self._patch: Patch | None = None  # while hooks are installed
         self._is_single_batch = False
-        self._is_running = False  # a method of Keras, also while hooks are suspended in it
-        self.is_on_other_data = False
-        """Whether a method of Keras runs inside of another one, on data of its own."""
         self._drawing: set[str] = set()  # the names of layers that draw noise, as the log has them
-        # Keras' traced steps with our hooks in them; those of the plain model, while hooks are installed
-        self._functions: tuple[Any, ...] = _UNTRACED
-        adapter.watch_functions(model)
+        self.functions = TracedFunctions(model, self._forget_plans)
         self._compiled = CompiledCalls(model, reducers.bucket_of) if adapter.is_jit_compiled(model) else None
 
     def prepare(self) -> None:
@@ -117,7 +112,7 @@ class StepHooks:
         """Sets `distributed`. The steps are traced again if it changes."""
         if distributed != self.distributed:
             self.distributed = distributed
-            self._functions = _UNTRACED
+            self.functions.forget()
             if self.autotune is not None:
                 self.autotune.forget_traces()
 
@@ -143,7 +138,7 @@ class StepHooks:
 
         datasets: the data of the method. Without it, this rank's part of a batch may be empty.
         """
-        with self.method_of_keras(), self.suspended():  # a callback of `fit` may evaluate, for example
+        with self.functions.running(), self.suspended():  # a callback of `fit` may evaluate, for example
             self._step.may_be_empty = not datasets or any(map(split.may_be_empty, datasets))
             self._step.given = datasets
             self._apply(Patch(self._attributes()))
@@ -152,16 +147,6 @@ class StepHooks:
             finally:
                 self._revert()
                 self._step.given = ()
-
-    @contextmanager
-    def method_of_keras(self) -> Iterator[None]:
-        """A method of Keras runs in this context, perhaps inside of another one, and then on data of its own."""
-        before = self._is_running, self.is_on_other_data
-        self._is_running, self.is_on_other_data = True, self._is_running
-        try:
-            yield
-        finally:
-            self._is_running, self.is_on_other_data = before
 
     def _attributes(self) -> list[Attribute]:
         model = self._model
@@ -226,24 +211,19 @@ class StepHooks:
 
     def _apply(self, patch: Patch) -> None:
         patch.apply()
-        self._swap_functions()
+        self.functions.swap()
         self._patch = patch
 
     def _revert(self) -> None:
-        self._swap_functions()
+        self.functions.swap()
         if self._patch is not None:
             self._patch.revert()
         self._patch = None
 
-    def _swap_functions(self) -> None:
-        """Exchanges the functions in place with those that are kept, but for those that Keras was asked to make anew."""
-        renewed = adapter.renewed_functions(self._model)
-        if renewed:
-            self._on_renewal()
-            if self.autotune is not None:
-                self.autotune.forget_traces()
-        kept = tuple(None if i in renewed else function for i, function in enumerate(self._functions))
-        self._functions = adapter.swap_functions(self._model, kept)
+    def _forget_plans(self) -> None:
+        self._on_renewal()
+        if self.autotune is not None:
+            self.autotune.forget_traces()
 
     def _local_call(self, name: str) -> Callable[..., Any]:
         """A method of the model inside that a callback calls during a run: it uses the data given to it, on this rank alone."""

@@ -68,6 +68,21 @@ def test_the_bits_are_those_of_the_undisturbed_training(undisturbed, tmp_path: P
     assert result.stderr.count("(--elastic)") == len(lost)
 
 
+@pytest.mark.parametrize("shards", [SHARDS, None])
+def test_ranks_are_lost_in_what_comes_after_fit(undisturbed, tmp_path: Path, shards: int | None):
+    """In `evaluate`, the master in `predict`, and the next one where it writes a file."""
+    plan = "1:test_batch_end:11,0:predict_batch_end:1,2:save:1"
+    result = train(SHARDS, tmp_path, plan, "batch_norm", "dropout", "more", shards=shards).good()
+    found = found_in(tmp_path)
+    assert found.keys() == {3}, result.said
+    assert result.stderr.count("was killed by SIGKILL") == 3
+    assert found[3]["saved"]
+    if shards is not None:
+        assert found[3]["digest"] == undisturbed["digest"]
+        assert found[3]["evaluated"] == pytest.approx(undisturbed["evaluated"], rel=1e-6)
+        np.testing.assert_allclose(found[3]["predicted"], undisturbed["predicted"], rtol=1e-5)
+
+
 def test_nothing_is_traced_twice(undisturbed):
     """TensorFlow does that if a trace makes variables. Traced are a trial, the step of training, and that of validation."""
     assert undisturbed["traces"] == 3

@@ -199,6 +199,9 @@ class Phases(keras.callbacks.Callback):
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         come_to("test_batch_end")
 
+    def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+        come_to("predict_batch_end")
+
     def on_test_end(self, logs: Any = None) -> None:
         come_to("test_end")
 
@@ -209,6 +212,18 @@ class Phases(keras.callbacks.Callback):
 def digest(model: Any) -> str:
     variables = [*model.variables, *model.optimizer.variables]
     return hashlib.sha256(b"".join(np.ascontiguousarray(v.numpy()).tobytes() for v in variables)).hexdigest()
+
+
+def more(model: Any, x: Any, y: Any) -> dict[str, Any]:
+    """What a script does when it has trained."""
+    evaluated = model.evaluate(x, y, batch_size=20, verbose=0, callbacks=[Phases()])
+    predicted = model.predict(x, verbose=0, callbacks=[Phases()]).tolist()
+    come_to_calls(keras.Sequential, "save_weights", "save")
+    model.save_weights(FOLDER / "end.weights.h5")
+    weights = model.model.get_weights()
+    model.model.load_weights(FOLDER / "end.weights.h5")
+    is_saved = all(map(np.array_equal, weights, model.model.get_weights()))
+    return {"evaluated": evaluated, "predicted": predicted, "saved": is_saved}
 
 
 def main() -> None:
@@ -267,8 +282,7 @@ def main() -> None:
         float(v) for layer in model.model.layers if isinstance(layer, Keeping) for v in (layer.of_one, Keeping.of_all)
     ]
     if "more" in OPTIONS:
-        found["evaluated"] = model.evaluate(x[:50], y[:50], batch_size=20, verbose=0)
-        found["predicted"] = model.predict(x[:50], verbose=0).tolist()
+        found |= more(model, x[:50], y[:50])
         found["again"] = model.fit(data, epochs=1, verbose=0).history
     (FOLDER / f"{NUMBER}.json").write_text(json.dumps(found))
 

@@ -1,0 +1,61 @@
+"""Methods of `tnt.Model` beside `fit` that survive the loss of ranks: those that are left make the whole call again.
+
+They leave nothing behind but their results. In a callback of `fit` they are operations of that `fit`.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from tarantella import generations, recovery
+from tarantella.errors import PeerLostError
+from tarantella.keras.elastic.elastic_fit import operations
+from tarantella.keras.step.hooks import StepHooks
+
+
+class _Call:
+    """Such a call outside of `fit` is a stage of operations: it has given no rank anything that others need."""
+
+    def renew(self) -> None:
+        """As of `State`."""
+
+    def share(self, source: int | None, done: Sequence[int]) -> None:
+        """As of `State`."""
+
+    def settle(self) -> None:
+        """As of `State`."""
+
+
+class Model(Protocol):
+    """Whose methods these are."""
+
+    hooks: StepHooks | None
+
+
+def surviving(name: str, call: Callable[[], Any], model: Model, data: Any = None) -> Any:
+    """The result of a call, which ranks that are left make again. Collective.
+
+    Args:
+        name: of the method.
+        call: returns what `collectives.broadcast_object` takes.
+        data: what it reads.
+
+    Raises:
+        PeerLostError: a rank was lost, and the data cannot be read again.
+    """
+    if not generations.is_elastic() or generations.is_newcomer() or recovery.is_running():
+        return call()
+
+    def again() -> Any:
+        if isinstance(data, Iterator):
+            raise PeerLostError(
+                f"--elastic: a rank was lost in {name}, whose data is an iterator, and what it has given cannot be had again: "
+                "give it a dataset, arrays, or a keras.utils.PyDataset"
+            )
+        if model.hooks is not None:
+            model.hooks.functions.forget_generation()
+        return call()
+
+    if operations.has_stage:
+        return operations.run(call, again)
+    with operations.stage(_Call()):
+        return operations.run(call, again)
