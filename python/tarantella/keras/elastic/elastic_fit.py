@@ -23,17 +23,18 @@ from tarantella.keras.elastic.handover import Handover, Part
 from tarantella.keras.elastic.kept_state import KeptState
 from tarantella.keras.elastic.last_batch import LastBatch
 from tarantella.keras.elastic.newcomer import Newcomer
-from tarantella.keras.elastic.operations import NONE, Operations
+from tarantella.keras.elastic.operations import NONE, NoState, Operations
 from tarantella.keras.reduction import device
 from tarantella.keras.step import accumulation
 from tarantella.keras.step.checks import StepChecks
 from tarantella.keras.step.hooks import StepHooks
 
 operations = Operations()
+_FUNCTIONS = ("train_function", "test_function")  # as Keras names them
 
 
-class Preparation:
-    """What `fit` does before its first batch is a stage of operations: it has given no rank anything that others need."""
+class Preparation(NoState):
+    """What `fit` does before its first batch is a stage of operations: the master's part begins later."""
 
     def __init__(self) -> None:
         self.is_master = runtime.is_master_rank()
@@ -47,15 +48,6 @@ class Preparation:
             return
         with operations.stage(self), collectives.guarded(operations.run):
             yield
-
-    def renew(self) -> None:
-        """As of `State`."""
-
-    def share(self, source: int | None, done: Sequence[int]) -> None:
-        """As of `State`."""
-
-    def settle(self) -> None:
-        """As of `State`. The master's part begins later."""
 
 
 def create(
@@ -129,7 +121,7 @@ class ElasticFit(adapter.Callback):
         self._batches: dict[str, LastBatch] = {}
         self._parts: dict[str, Part] = {"session": session}
         self._handover = Handover(model, hooks.loss_kinds, self._callbacks, self._batches, arguments, self._parts)
-        self._functions: dict[str, Callable[[Any], Any]] = {}  # Keras' own, behind `_step`
+        self._functions: dict[str, Callable[[Any], Any]] = {}  # Keras' own, behind `_step`, traced under the eyes of `_kept`
         self._traced: set[str] = set()  # of them, those that were called in this fit and generation
 
     def training(self, dataset: tf.data.Dataset, steps: int | None) -> tf.data.Dataset:
@@ -174,9 +166,8 @@ class ElasticFit(adapter.Callback):
         """Keras' `fit` runs in this context, with the hooks."""
         self._warn_of_lone_callbacks()
         functions = vars(self._trained)  # past what notes functions that Keras is asked to make anew
-        self._functions = {name: functions[name] for name in self._batches if functions.get(name) is not None}
         self._hooks.metrics.observe_sums, self._hooks.observe_trace = self._kept.keep_sums, self._kept.note_trace
-        functions.update({name: functools.partial(self._step, name) for name in self._batches})
+        functions.update({name: functools.partial(self._step, name) for name in _FUNCTIONS})
         try:
             with operations.stage(self):
                 self.settle()
@@ -185,7 +176,7 @@ class ElasticFit(adapter.Callback):
         finally:
             self._door.close()
             self._hooks.metrics.observe_sums = self._hooks.observe_trace = None
-            functions.update({name: self._functions.get(name) for name in self._batches})
+            functions.update({name: self._functions.get(name) for name in _FUNCTIONS})
 
     def _warn_of_lone_callbacks(self) -> None:
         """Collective."""
@@ -236,7 +227,9 @@ class ElasticFit(adapter.Callback):
 
     def _step(self, name: str, iterator: Any) -> Any:
         if self._hooks.functions.are_on_other_data:  # of which no batch is at hand, to be taken again
-            return self._made(name)(iterator)
+            logs = self._made(name)(iterator)
+            self._kept.has_sums = True
+            return logs
         is_at_hand = self._newcomer is not None
         if self._newcomer is not None:
             next(iterator)

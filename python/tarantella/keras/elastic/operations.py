@@ -41,6 +41,19 @@ class State(Protocol):
         """Takes this rank's place in the new generation, which may be the master's. Not collective."""
 
 
+class NoState:
+    """The state of operations that give no rank anything that others need, but for their outcomes."""
+
+    def renew(self) -> None:
+        """As of `State`."""
+
+    def share(self, source: int | None, done: Sequence[int]) -> None:
+        """As of `State`."""
+
+    def settle(self) -> None:
+        """As of `State`."""
+
+
 class Operations:
     """Those of this rank."""
 

@@ -3,26 +3,14 @@
 They leave nothing behind but their results. In a callback of `fit` they are operations of that `fit`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from tarantella import generations, recovery
-from tarantella.errors import PeerLostError
+from tarantella.errors import UnsupportedError
 from tarantella.keras.elastic.elastic_fit import operations
+from tarantella.keras.elastic.operations import NoState
 from tarantella.keras.step.hooks import StepHooks
-
-
-class _Call:
-    """Such a call outside of `fit` is a stage of operations: it has given no rank anything that others need."""
-
-    def renew(self) -> None:
-        """As of `State`."""
-
-    def share(self, source: int | None, done: Sequence[int]) -> None:
-        """As of `State`."""
-
-    def settle(self) -> None:
-        """As of `State`."""
 
 
 class Model(Protocol):
@@ -40,14 +28,14 @@ def surviving(name: str, call: Callable[[], Any], model: Model, data: Any = None
         data: what it reads.
 
     Raises:
-        PeerLostError: a rank was lost, and the data cannot be read again.
+        UnsupportedError: a rank was lost, and the data cannot be read again.
     """
     if not generations.is_elastic() or generations.is_newcomer() or recovery.is_running():
         return call()
 
     def again() -> Any:
         if isinstance(data, Iterator):
-            raise PeerLostError(
+            raise UnsupportedError(
                 f"--elastic: a rank was lost in {name}, whose data is an iterator, and what it has given cannot be had again: "
                 "give it a dataset, arrays, or a keras.utils.PyDataset"
             )
@@ -57,5 +45,5 @@ def surviving(name: str, call: Callable[[], Any], model: Model, data: Any = None
 
     if operations.has_stage:
         return operations.run(call, again)
-    with operations.stage(_Call()):
+    with operations.stage(NoState()):
         return operations.run(call, again)

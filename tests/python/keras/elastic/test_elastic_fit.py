@@ -101,10 +101,12 @@ def test_a_rank_is_lost_when_others_have_joined_and_others_have_not(undisturbed,
 EARLY = "1:last:20,3:metric:30,0:batch_begin:22"
 
 
-def undisturbed_and_disturbed(folder: Path, *options: str, shards: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What rank 2 has found."""
+def undisturbed_and_disturbed(
+    folder: Path, *options: str, losses: str = EARLY, shards: int | None = None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What rank 2 has found, which is left alone."""
     found = []
-    for plan in ("", EARLY):
+    for plan in ("", losses):
         own = folder / f"{len(found)}"
         own.mkdir()
         result = train(SHARDS, own, plan, *options, shards=shards).good()
@@ -123,6 +125,14 @@ def test_weights_decay_once(tmp_path: Path):
 def test_what_a_step_changes_before_its_gradients_is_changed_once(tmp_path: Path):
     undisturbed, disturbed = undisturbed_and_disturbed(tmp_path, "decay", "early")
     assert disturbed["steps"] == undisturbed["steps"] >= 30
+    for name, values in undisturbed["history"].items():
+        np.testing.assert_allclose(disturbed["history"][name], values, rtol=1e-5, err_msg=name)
+
+
+def test_ranks_are_lost_in_a_second_training(tmp_path: Path):
+    """Its steps were traced, and its metrics made, in the first one."""
+    losses = "0:test_batch_end:5,1:batch_end:25,3:test_batch_end:8"
+    undisturbed, disturbed = undisturbed_and_disturbed(tmp_path, "twice", "early", losses=losses)
     for name, values in undisturbed["history"].items():
         np.testing.assert_allclose(disturbed["history"][name], values, rtol=1e-5, err_msg=name)
 
@@ -171,9 +181,14 @@ def test_the_new_master_goes_on_with_files_and_output(tmp_path: Path):
     assert found_in(tmp_path)[1]["rank"] == 0
 
 
-def test_what_evaluates_inside_of_fit_gets_its_own_data(tmp_path: Path):
-    run_ranks(2, RANKS / "keras/elastic_other_data.py", tmp_path, launcher_options=["--elastic"]).good()
-    for pairs in found_in(tmp_path).values():
+@pytest.mark.parametrize(("ranks", "options"), [(2, []), (3, ["lost"])])
+def test_what_evaluates_inside_of_fit_gets_its_own_data(tmp_path: Path, ranks: int, options: list[str]):
+    script = RANKS / "keras/elastic_other_data.py"
+    result = run_ranks(ranks, script, tmp_path, *options, launcher_options=["--elastic"]).good()
+    assert result.stderr.count("was killed by SIGKILL") == (2 if options else 0), result.said
+    found = found_in(tmp_path)
+    assert len(found) == (1 if options else 2)
+    for pairs in found.values():
         for ours, of_plain_keras in pairs:
             np.testing.assert_allclose(ours, of_plain_keras, rtol=1e-5)
 

@@ -272,7 +272,7 @@ def main() -> None:
     if "collective" in OPTIONS:
         tnt.broadcast(1.0)
     if "twice" in OPTIONS:
-        model.fit(data, epochs=1, verbose=0)
+        model.fit(data, epochs=1, verbose=0, validation_data=(x[:60], y[:60]), validation_batch_size=20)
     own = {"tnt_distribute_dataset": False} if "own_data" in OPTIONS else {}
     history = model.fit(data, epochs=EPOCHS, validation_data=(x[:60], y[:60]), validation_batch_size=20, verbose=2,
                         callbacks=callbacks, **own)  # fmt: skip

@@ -1,8 +1,13 @@
-"""elastic_other_data.py FOLDER: what evaluates inside of `fit`, on other data than its validation, beside plain Keras."""
+"""elastic_other_data.py FOLDER [lost]: what evaluates inside of `fit`, on other data than its validation, beside plain Keras.
+
+lost: rank 1 is lost in such an evaluation, and rank 0 in a prediction.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +22,18 @@ X, OTHER = (numbers.normal(size=(rows, 4)).astype(np.float32) for rows in (96, 7
 Y, OTHER_Y = X.sum(1, keepdims=True), 3 + OTHER.sum(1, keepdims=True)
 
 
+class Loss(keras.callbacks.Callback):
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.rank = rank
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        if os.environ["TNT_INTERNAL_ELASTIC"] == str(self.rank) and epoch_begun == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    on_predict_batch_end = on_test_batch_end
+
+
 class Evaluation(keras.callbacks.Callback):
     """Evaluates and predicts before the first validation, and later."""
 
@@ -25,8 +42,11 @@ class Evaluation(keras.callbacks.Callback):
         self.found: list[float] = []
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self.found.append(float(trained.evaluate(OTHER, OTHER_Y, batch_size=32, verbose=0)))
-        self.found.append(float(np.sum(trained.predict(OTHER, batch_size=32, verbose=0))))
+        global epoch_begun
+        epoch_begun = epoch
+        losses = [[Loss(rank)] if "lost" in sys.argv and isinstance(trained, tnt.Model) else None for rank in (1, 0)]
+        self.found.append(float(trained.evaluate(OTHER, OTHER_Y, batch_size=32, verbose=0, callbacks=losses[0])))
+        self.found.append(float(np.sum(trained.predict(OTHER, batch_size=32, verbose=0, callbacks=losses[1]))))
 
 
 class WithOwnEvaluate(keras.Sequential):
