@@ -68,8 +68,12 @@ class MetricReduction:
                 if self.observe_sums is not None:
                     self._reduced_states(variables)
                 return original()
-            own = [np.asarray(state) for state in self._summands(variables, [adapter.unwrap(v) for v in variables])]
-            sums = collectives.all_reduce_each(own)
+
+            def add_up() -> Any:  # states are read anew if ranks that were lost have left theirs to others
+                own = self._summands(variables, [adapter.unwrap(v) for v in variables])
+                return collectives.all_reduce_each([np.asarray(state) for state in own])
+
+            sums = collectives.as_one(add_up)
             return adapter.results_with(variables, [tf.convert_to_tensor(s) for s in sums], original)
 
         return get_metrics_result

@@ -137,6 +137,13 @@ def test_ranks_are_lost_in_a_second_training(tmp_path: Path):
         np.testing.assert_allclose(disturbed["history"][name], values, rtol=1e-5, err_msg=name)
 
 
+def test_ranks_are_lost_where_an_epoch_reads_its_metrics(tmp_path: Path):
+    """What the others have read by then misses what those had seen."""
+    undisturbed, disturbed = undisturbed_and_disturbed(tmp_path, losses="0:sums:1,1:sums:2,3:sums:3")
+    for name, values in undisturbed["history"].items():
+        np.testing.assert_allclose(disturbed["history"][name], values, rtol=1e-5, err_msg=name)
+
+
 def test_a_rank_that_is_a_step_behind_takes_it_from_one_that_is_not(undisturbed, tmp_path: Path):
     result = train(SHARDS, tmp_path, "2:batch_end:12,3:batch_end:12", "batch_norm", "dropout", "behind", shards=SHARDS).good()
     found = found_in(tmp_path)
