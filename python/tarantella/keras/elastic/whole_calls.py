@@ -4,6 +4,7 @@ They leave nothing behind but their results. In a callback of `fit` they are ope
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 from tarantella import generations, recovery
@@ -25,7 +26,7 @@ def surviving(name: str, call: Callable[[], Any], model: Model, data: Any = None
     Args:
         name: of the method.
         call: returns what `collectives.broadcast_object` takes.
-        data: what it reads.
+        data: the `x` of the call; None if it takes no data.
 
     Raises:
         UnsupportedError: a rank was lost, and the data cannot be read again.
@@ -43,7 +44,5 @@ def surviving(name: str, call: Callable[[], Any], model: Model, data: Any = None
             model.hooks.functions.forget_generation()
         return call()
 
-    if operations.has_stage:
-        return operations.run(call, again)
-    with operations.stage(NoState()):
+    with nullcontext() if operations.has_stage else operations.stage(NoState()):
         return operations.run(call, again)

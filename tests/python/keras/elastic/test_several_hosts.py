@@ -109,8 +109,8 @@ def check(folder: Path, undisturbed: dict[str, Any], left: set[int], said: str) 
         assert one["history"] == undisturbed["history"]
 
 
-def wait_for(there: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
+def wait_for(there: Callable[[], bool], seconds: float = SECONDS) -> None:
+    deadline = time.monotonic() + seconds
     while not there() and time.monotonic() < deadline:
         time.sleep(0.05)
 
@@ -154,5 +154,5 @@ def test_the_host_of_rank_0_is_cut_off_and_ends_by_itself_and_a_rank_of_another_
     assert f"was lost with its host ({addresses[FIRST]}: it has not answered for 12 s); 2 ranks go on (--elastic)" in said, said
     assert f" on {addresses[LAST]}) was killed by SIGKILL; 1 rank goes on (--elastic)" in said, said
     check(tmp_path, undisturbed, {3}, said)
-    wait_for(lambda: len(on_host(those, FIRST)) == 1)  # the server of the remote shell is left
+    wait_for(lambda: len(on_host(those, FIRST)) == 1, seconds=30)  # the server of the remote shell is left
     assert len(before) > 1 and len(on_host(those, FIRST)) == 1

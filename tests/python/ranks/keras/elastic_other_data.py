@@ -1,4 +1,4 @@
-"""elastic_other_data.py FOLDER [lost]: what evaluates inside of `fit`, on other data than its validation, beside plain Keras.
+"""elastic_other_data.py FOLDER [lost]: `evaluate` and `predict` in callbacks of `fit`, compared with plain Keras.
 
 lost: rank 1 is lost in such an evaluation, and rank 0 in a prediction.
 """
