@@ -10,6 +10,10 @@ from typing import Any
 
 import tensorflow as tf
 
+_SCATTERS = ("add", "div", "max", "min", "mul", "sub", "update", "nd_add", "nd_max", "nd_min", "nd_sub", "nd_update")
+VARIABLE_WRITES = ("assign", "assign_add", "assign_sub", "batch_scatter_update", *(f"scatter_{way}" for way in _SCATTERS))
+"""The methods of a variable that change it."""
+
 
 def operation_seeds() -> random.Random | None:
     """The generator that gives seeds to random operations without one; None before a global seed is set.

@@ -23,13 +23,12 @@ from tarantella.keras.elastic.handover import Handover, Part
 from tarantella.keras.elastic.kept_state import KeptState
 from tarantella.keras.elastic.last_batch import LastBatch
 from tarantella.keras.elastic.newcomer import Newcomer
-from tarantella.keras.elastic.operations import NONE, NoState, Operations
+from tarantella.keras.elastic.operations import NONE, NoState, operations
 from tarantella.keras.reduction import device
 from tarantella.keras.step import accumulation
 from tarantella.keras.step.checks import StepChecks
 from tarantella.keras.step.hooks import StepHooks
 
-operations = Operations()
 _FUNCTIONS = ("train_function", "test_function")  # as Keras names them
 
 

@@ -184,3 +184,7 @@ class Operations:
 
 def _nothing() -> None:
     """What there is to undo of an operation that has changed nothing."""
+
+
+operations = Operations()
+"""Those of this job."""

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 
 from tarantella import generations, recovery
 from tarantella.errors import UnsupportedError
-from tarantella.keras.elastic.elastic_fit import operations
-from tarantella.keras.elastic.operations import NoState
+from tarantella.keras.elastic.operations import NoState, operations
 from tarantella.keras.step.hooks import StepHooks
 
 

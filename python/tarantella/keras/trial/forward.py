@@ -45,8 +45,8 @@ def coupling(model: Any, call: Callable[[Any], Any], tensors: Sequence[Any], spe
     parts = parts_of(list(tensors), shortest=1)  # of a few samples, most may be as long as the longest
     if len({int(tensor.shape[0]) for tensor in parts.whole}) != 1:
         raise NotComparable("its tensors have not the same number of rows")
-    variables = [*adapter.variables(model), *adapter.variables_in(adapter.layers_of(model))]
-    with leaving_no_trace(variables) as restore:
+    layers = adapter.layers_of(model)
+    with leaving_no_trace([*adapter.variables(model), *adapter.variables_in(layers)], layers) as restore:
 
         def new_runs() -> _Calls:
             return _Calls(Tried(model, LossKinds(), restore), call, None if spec is None else list(spec))

@@ -29,7 +29,7 @@ from tarantella.keras.trial.own_step import OwnStep
 from tarantella.keras.trial.parts import SAMPLES, Parts, made_up_batch, other_parts, parts_of, with_borrowed
 from tarantella.keras.trial.record import Record
 from tarantella.keras.trial.run import PartsFail, Runs, Tried, first_line
-from tarantella.keras.trial.state import leaving_no_trace, losses_of, state_of
+from tarantella.keras.trial.state import leaving_no_trace, losses_of, owners_of, state_of
 from tarantella.keras.trial.verdict import Answer, Findings
 
 _OUTPUTS = {"train_step": "training", "test_step": "evaluation", "predict_step": "prediction"}
@@ -119,7 +119,7 @@ class Trials:
     @contextmanager
     def _trying(self) -> Iterator[Tried]:
         """The context of runs, of which nothing is left."""
-        with internal_call(), leaving_no_trace(state_of(self._model)) as restore:
+        with internal_call(), leaving_no_trace(state_of(self._model), owners_of(self._model)) as restore:
             yield Tried(self._model, self._kinds, restore, moving_statistics.kept(self._model))
 
     # ------------------------------------------------------------------------------------------------ on this rank

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 SCRIPT = RANKS / "keras/trial/trials.py"
 SHORT = {"TNT_TIMEOUT": "60"}
 LEGACY_TOO = ["summed", "refused", "gathered_by_itself", "added", "added_and_coupled", "evaluated", "accepted", "in_16_bits"]
-LEGACY_TOO += ["single_batches", "several_outputs"]
+LEGACY_TOO += ["single_batches", "several_outputs", "counts"]
 
 
 @pytest.fixture(scope="module")
@@ -220,6 +220,16 @@ def test_a_step_gets_a_single_batch_as_from_keras(found):
 def test_a_trial_leaves_no_trace(keras3):
     for on_rank in keras3["no_trace"]:
         assert on_rank == [True, True, True]
+
+
+@pytest.mark.parametrize("kind", ["number", "list", "made later", "variable"])
+def test_a_trial_is_no_step_that_counts(found, kind):
+    truth = found["counts"][0][kind][1]
+    for ours, _, said in (on_rank[kind] for on_rank in found["counts"]):
+        assert len(ours) == len(truth) >= 4
+        assert said == []
+        for mine, theirs in zip(ours, truth, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=1e-6)
 
 
 # ------------------------------------------------------------------------------------ layers and steps of the user's own

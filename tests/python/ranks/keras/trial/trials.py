@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
+import counting_steps  # noqa: F401
 import layer_trials  # noqa: F401
 import tarantella as tnt
 from checks import check, log_messages, raised, run
