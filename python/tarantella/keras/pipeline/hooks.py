@@ -140,7 +140,7 @@ class PipelineHooks(StepHooks):
     def states(self, training: bool) -> dict[int, ShardState]:
         last, metrics = len(self.cut.calls) - 1, adapter.metric_variables(self._model)
         held = {s: [*self.cut.variables(s), *(metrics if s == last else [])] for s in self.stages}
-        return {s: ShardState(self._model, training, {id(v) for v in variables}) for s, variables in held.items()}
+        return {s: ShardState(self._model, training, ids={id(v) for v in variables}) for s, variables in held.items()}
 
     @contextmanager
     def computing(self, share: split.Share, training: bool) -> Iterator[None]:

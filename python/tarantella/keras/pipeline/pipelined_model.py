@@ -208,8 +208,8 @@ class PipelinedModel(DistributedModel):
                 trials.run_on_made_up(batch_spec, steps, is_divided)
         if trials is not None and trials.loss_draws:
             raise UnsupportedError(trace.NOISE.format("a loss"))
-        if sums := self.open_hooks().loss_kinds.kept_sums:
-            paths = ", ".join(map(adapter.path, sums.values()))
+        if sums := self.open_hooks().loss_kinds.kept("train_step")[1]:
+            paths = ", ".join(map(adapter.path, sums))
             raise UnsupportedError(
                 f"the training step adds samples up in {paths}, of which stages of a pipeline would keep the mean over "
                 "micro-batches: count in a metric, or train without a pipeline"

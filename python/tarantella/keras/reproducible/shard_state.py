@@ -19,25 +19,35 @@ class ShardState:
     """The state that a step changes beside the trained variables, with its values when the step began.
 
     Args:
+        kept: what trials have found of the step (`LossKinds.kept`). A training step may change more.
         ids: of the variables to look at, if a part of the model is computed; None: all.
-        summed: the ids of those that a step changes by a sum over samples.
 
     Attributes:
         metrics: their states.
         sums, averages: the variables whose changes by the shards are added up, and those whose changes are averaged.
     """
 
-    def __init__(self, model: Any, training: bool, ids: Collection[int] | None = None, summed: Collection[int] = ()) -> None:
+    def __init__(
+        self,
+        model: Any,
+        training: bool,
+        kept: tuple[Sequence[Any], Sequence[Any], Sequence[Any]] = ((), (), ()),
+        ids: Collection[int] | None = None,
+    ) -> None:
         def held(variables: Sequence[Any]) -> list[Any]:
             return [v for v in variables if ids is None or id(v) in ids]
 
         self.metrics = held(adapter.metric_variables(model))
         self._random = held(random_states(model))
         seeds = {id(state) for state in self._random}
-        kept = [*adapter.untrained_weights(model), *moving_statistics.attributes(model)] if training else []
-        untrained = held([v for v in kept if id(v) not in seeds])
-        self.sums = [v for v in untrained if id(v) in summed]
-        self.averages = [v for v in untrained if tf.as_dtype(adapter.dtype_of(v)).is_floating and id(v) not in summed]
+        means, sums, alike = kept
+        changed = (
+            [*adapter.untrained_weights(model), *moving_statistics.attributes(model)] if training else [*means, *sums, *alike]
+        )
+        untrained = held([v for v in changed if id(v) not in seeds])
+        self.sums = [v for v in untrained if id(v) in set(map(id, sums))]
+        others = set(map(id, sums if training else [*sums, *alike]))
+        self.averages = [v for v in untrained if tf.as_dtype(adapter.dtype_of(v)).is_floating and id(v) not in others]
         given = {id(v) for v in (*self.sums, *self.averages)}
         of_optimizers = held(moving_statistics.attributes_of_optimizers(model)) if training else []
         self._others = [*(v for v in untrained if id(v) not in given), *of_optimizers]

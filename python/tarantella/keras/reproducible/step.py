@@ -85,7 +85,8 @@ class ReproducibleHooks(StepHooks):
     def _in_shards(self, original: Callable[[Any], Any], training: bool) -> Callable[[Any], Any]:
         def step(element: Any) -> Any:
             shards = self._unpacked(element)
-            with self._step.began_with(ShardState(self._model, training, summed=self.loss_kinds.kept_sums)):
+            kept = self.loss_kinds.kept("train_step" if training else "test_step")
+            with self._step.began_with(ShardState(self._model, training, kept)):
                 try:
                     while True:
                         try:

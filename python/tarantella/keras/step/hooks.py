@@ -275,10 +275,10 @@ class StepHooks:
         def train_step(element: Any) -> Any:
             ((batch, share),) = self._unpacked(element)
             with self._running(share, training=True), self._step.unchanged_if_empty(self._state_of_training()):
-                kinds = self._step.loss_kinds
-                kept = kept_state.agreed([*kinds.kept_means.values()], [*kinds.kept_sums.values()], self._step.weight)
-                sums = batch_sums.in_own_step(self._model, "train_step", self._step, kinds.own_by_sums.get("train_step"))
-                with noise.naming_layers(self._model, self._drawing), kept, sums, self.gradients.at_tapes():
+                sums = self._step.loss_kinds.own_by_sums.get("train_step")
+                own_sums = batch_sums.in_own_step(self._model, "train_step", self._step, sums)
+                kept = self._kept("train_step", self._step.weight)
+                with noise.naming_layers(self._model, self._drawing), kept, own_sums, self.gradients.at_tapes():
                     logs = original(batch)
                 logs = self.metrics.reduced_logs(logs)
                 if (graph := context.graph()) is not None:
@@ -288,6 +288,11 @@ class StepHooks:
                 return logs
 
         return train_step
+
+    def _kept(self, name: str, weight: Callable[[], tf.Tensor]) -> AbstractContextManager[None]:
+        """The context in which the step of this name computes, after which what it keeps is of the whole batch."""
+        means, sums, _ = self._step.loss_kinds.kept(name)
+        return kept_state.agreed(means, sums, weight)
 
     def _state_of_training(self) -> list[Any]:
         """The variables that a step changes on this rank alone, from its own samples.
@@ -305,7 +310,10 @@ class StepHooks:
             variables = adapter.metric_variables(self._model)
             with self._running(share, training=False), self._step.unchanged_if_empty(variables):
                 sums = self._step.loss_kinds.own_by_sums.get("test_step")
-                with batch_sums.in_own_step(self._model, "test_step", self._step, sums):
+                own_sums = batch_sums.in_own_step(self._model, "test_step", self._step, sums)
+                alone = self._step.counts_alone()  # ranks may have different numbers of steps
+                kept = nullcontext() if alone else self._kept("test_step", self._step.weight)
+                with kept, own_sums:
                     logs = original(batch)
                 return self.metrics.reduced_logs(logs)
 
@@ -314,7 +322,9 @@ class StepHooks:
     def _predict_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def predict_step(element: Any) -> Any:
             ((batch, share),) = split.unpack(adapter.unpack_batch(element) if self._is_single_batch else element)
-            with noise.noise_by_rank(), agreement.by_ranks(share.samples):  # in shards it is not, in reproducible mode either
+            kept = nullcontext() if share.total is None else self._kept("predict_step", lambda: share.samples / share.total)
+            # in shards it is not, in reproducible mode either
+            with noise.noise_by_rank(), agreement.by_ranks(share.samples), kept:
                 return gather.with_sizes(original(batch), share)
 
         return predict_step

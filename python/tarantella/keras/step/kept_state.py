@@ -1,4 +1,4 @@
-"""Variables that a training step changes by a mean or a sum over its samples: ranks bring the changes together in the step."""
+"""Variables that a step changes by a mean or a sum over its samples: ranks bring the changes together in the step."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence

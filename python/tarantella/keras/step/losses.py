@@ -43,16 +43,26 @@ class LossKinds:
     """Such a step computes with its gradients before an optimizer gets them: ranks reduce them where its tapes make them."""
     noise_in_gradients: bool = False
     """It draws random numbers after that: its optimizers get what rank 0 makes of the gradients."""
-    kept_means: dict[int, Any] = field(default_factory=dict)
-    """Variables, by their ids, that a training step changes by a mean over samples without an optimizer."""
-    kept_sums: dict[int, Any] = field(default_factory=dict)
+    kept_means: dict[tuple[str, int], Any] = field(default_factory=dict)
+    """Variables that a step changes by a mean over samples without an optimizer: by the step and their ids."""
+    kept_sums: dict[tuple[str, int], Any] = field(default_factory=dict)
     """The same by a sum."""
+    kept_alike: dict[tuple[str, int], Any] = field(default_factory=dict)
+    """The same in one way for any samples."""
     gathered_metrics: set[int] = field(default_factory=set)
     """Metrics, by their ids, that couple samples: they see those of all ranks."""
     summed_updates: set[tuple[str, int, int]] = field(default_factory=set)
     """Calls that give a metric a sum: the step ("train_step" or "test_step"), the id of the metric, the number of the call."""
     summed_logs: set[tuple[str, int]] = field(default_factory=set)
     """Logs that are sums: the step, and the place in its logs."""
+
+    def kept(self, step: str) -> tuple[list[Any], list[Any], list[Any]]:
+        """The variables that a step changes without an optimizer: by a mean, by a sum, and in one way for any samples."""
+        means, sums, alike = (
+            [variable for (name, _), variable in found.items() if name == step]
+            for found in (self.kept_means, self.kept_sums, self.kept_alike)
+        )
+        return means, sums, alike
 
     def summary(self) -> dict[str, int]:
         """How many there are of each kind: as many on all ranks."""

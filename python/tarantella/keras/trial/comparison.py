@@ -18,6 +18,7 @@ class Kind(Enum):
     MEAN = "the mean over samples"
     SUM = "the sum"
     COUPLED = "neither"
+    ALIKE = "one that any samples give"
     UNKNOWN = "not known"
 
 
@@ -54,6 +55,8 @@ def compared(
 def common_kind(kinds: Iterable[Kind]) -> Kind:
     """The kind of a number that was found to be of these kinds, on several ranks or of several samples."""
     known = set(kinds) - {Kind.UNKNOWN}
+    if known != {Kind.ALIKE}:
+        known -= {Kind.ALIKE}
     if len(known) > 1:
         return Kind.COUPLED  # a mean of some samples and a sum of others is neither
     return known.pop() if known else Kind.UNKNOWN

@@ -107,7 +107,7 @@ class Tried(NamedTuple):
     restore: Callable[[], None]
     """Gives what runs changed its values from before: a table of codes, for example, is another after a step."""
     kept: Sequence[Any] = ()
-    """What a training step may keep for the next one (`moving_statistics.kept`)."""
+    """What a step may keep for the next one (`moving_statistics.kept`)."""
 
 
 class PartsFail(NotComparable):
@@ -161,7 +161,7 @@ class Runs:
     def _record(self, batch: Any, weight: float, whole: Record | None) -> Record:
         self._tried.restore()
         record = self._run_or_trace(batch, weight, whole)
-        record.kept = kept_state.values(self._tried.kept) if self._name == "train_step" else []
+        record.kept = kept_state.values(self._tried.kept)
         return record
 
     def _run_or_trace(self, batch: Any, weight: float, whole: Record | None) -> Record:

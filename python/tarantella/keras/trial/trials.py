@@ -133,7 +133,7 @@ class Trials:
         what = step if is_own else "the model's output" if step == "predict_step" else "the model"
         records: tuple[Record, list[Record]] | None = None
         tried.restore()
-        before = kept_state.values(tried.kept) if step == "train_step" else []
+        before = kept_state.values(tried.kept)
         try:
             if is_own and any(is_declared(getattr(self._model, name)) for name in (step, "compute_loss")):
                 return
@@ -149,10 +149,10 @@ class Trials:
             found.not_tried[what] = str(error)
         except Exception as error:  # a model may refuse to be run eagerly, or on few samples, in any way
             found.not_tried[what] = first_line(error)
-        if records is not None and step == "train_step":
+        if records is not None:
             whole, part_records = records
             kept = kept_state.kinds(before, whole.kept, [part.kept for part in part_records], parts.weights)
-            found.kept.update((place, kind.name) for place, kind in kept.items())
+            found.kept.update(((step, place), kind.name) for place, kind in kept.items())
         if records is not None and step != "predict_step":
             metric_findings = metrics.findings(metrics.user_metrics(self._model), *records)
             found.metrics.update((place, (*finding,)) for place, finding in metric_findings.items())
@@ -241,8 +241,11 @@ class Trials:
         for step, finding in found.steps.items():
             self._take_step(step, finding)
         self._messages["output"] = list(found.coupled.values())
-        self._messages["kept"] = kept_state.settled(self._model, self._kinds, found.kept)
+        kept = kept_state.settled(self._model, self._kinds, found.kept)
+        self._messages["kept"] = [kept.pop("train_step")] if "train_step" in kept else []
         if is_divided:
+            for sentence in kept.values():
+                self._warn(f"!{sentence}", f"{sentence}. {verdict.KEPT_IN_INFERENCE}")
             self._gather_losses(found, batch_size)
             for subject, said in self._messages.items():
                 if said:

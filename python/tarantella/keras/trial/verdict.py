@@ -42,6 +42,10 @@ COUPLED = {
 """What may couple samples: the user's alternatives, and the behaviour if the user accepts it."""
 NO_ROWS = -2
 """In `Findings.bytes_of_losses`: the loss is given numbers that the model makes of all samples."""
+KEPT_IN_INFERENCE = (
+    "Each rank changes it by its own samples. Bring those of all ranks together by tnt.all_reduce or tnt.all_gather in the "
+    "layer or step that changes it"
+)
 
 
 class Answer(NamedTuple):
@@ -61,8 +65,8 @@ class Findings:
     """Of losses given to `compile`: the kind, and what was compared, as words."""
     bytes_of_losses: dict[int, int] = field(default_factory=dict)
     """How many bytes a sample has of what they are given; negative if it cannot be gathered, `NO_ROWS` if not of samples."""
-    kept: dict[int, str] = field(default_factory=dict)
-    """Of what a training step keeps, by its place in `moving_statistics.kept`: the kind."""
+    kept: dict[tuple[str, int], str] = field(default_factory=dict)
+    """Of what a step keeps, by the step, and by the place in `moving_statistics.kept`: the kind."""
     added: dict[tuple[str, int, int], tuple[str, str]] = field(default_factory=dict)
     """Of losses that layers add, by step, layer and number of the call."""
     steps: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -127,8 +131,8 @@ def together(rank_findings: Sequence[Findings]) -> Findings:
         for place, size in one.bytes_of_losses.items():
             known = result.bytes_of_losses.get(place, size)
             result.bytes_of_losses[place] = min(size, known) if min(size, known) < 0 else max(size, known)
-        for place, kind in one.kept.items():
-            result.kept[place] = common_kind((Kind[kind], Kind[result.kept.get(place, kind)])).name
+        for key, kind in one.kept.items():
+            result.kept[key] = common_kind((Kind[kind], Kind[result.kept.get(key, kind)])).name
         for place, metric in one.metrics.items():
             result.metrics[place] = max(result.metrics.get(place, metric), metric)
         for step, finding in one.steps.items():

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 SCRIPT = RANKS / "keras/trial/trials.py"
 SHORT = {"TNT_TIMEOUT": "60"}
 LEGACY_TOO = ["summed", "refused", "gathered_by_itself", "added", "added_and_coupled", "evaluated", "accepted", "in_16_bits"]
-LEGACY_TOO += ["single_batches", "several_outputs", "counts"]
+LEGACY_TOO += ["single_batches", "several_outputs", "counts", "inference"]
 
 
 @pytest.fixture(scope="module")
@@ -230,6 +230,17 @@ def test_a_trial_is_no_step_that_counts(found, kind):
         assert said == []
         for mine, theirs in zip(ours, truth, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=1e-6)
+
+
+def test_what_inference_keeps_is_of_the_whole_batch(found):
+    truth = found["inference"][0][2]
+    calls, samples, *_ = truth[-1]
+    assert calls == 11 and samples == 69
+    for ours, in_shards, _, warnings in found["inference"]:
+        np.testing.assert_allclose(ours, truth, rtol=2e-5, atol=1e-6)
+        np.testing.assert_allclose(in_shards, truth, rtol=2e-5, atol=1e-6)
+        assert len(warnings) == 2  # of tests and of predictions
+        assert all("largest" in warning for warning in warnings)
 
 
 # ------------------------------------------------------------------------------------ layers and steps of the user's own
