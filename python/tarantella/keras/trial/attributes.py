@@ -28,17 +28,28 @@ class Attributes:
 
     def __init__(self, owners: Iterable[Any]) -> None:
         own = {id(owner): owner for owner in owners if not adapter.is_builtin(owner)}
-        self._before = [(owner, {name: (value, _copy(value)) for name, value in _of(owner)}) for owner in own.values()]
+        self._before = [
+            (owner, _weights_of(owner), {name: (value, _copy(value)) for name, value in _of(owner)}) for owner in own.values()
+        ]
 
     def restore(self) -> None:
-        """Gives the attributes these values, and takes away those that were made since."""
-        for owner, before in self._before:
+        """Gives the attributes these values, and takes away those that were made since.
+
+        Not those of an owner that has made weights meanwhile: they may say that it has.
+        """
+        for owner, weights, before in self._before:
+            if _weights_of(owner) != weights:
+                continue
             attributes = vars(owner)  # Keras would track what is assigned
             for name in [name for name, _ in _of(owner) if name not in before]:
                 del attributes[name]
             for name, (value, contents) in before.items():
                 _fill(value, contents)
                 attributes[name] = value
+
+
+def _weights_of(owner: Any) -> int:
+    return len(getattr(owner, "weights", ()))
 
 
 def _of(owner: Any) -> Iterator[tuple[str, Any]]:
