@@ -36,7 +36,11 @@ class AddedLosses:
         """The `add_loss` of the layers that add sums."""
         sums = self._kinds.added_by_sums
         if sums:
-            yield from batch_sums.hooks(self._model, "call", lambda: sums.get(step.is_training), step)
+
+            def sums_of_step() -> batch_sums.BatchSums | None:
+                return sums.get(step.is_training) if step.is_running else None  # what a prediction adds counts nowhere
+
+            yield from batch_sums.hooks(self._model, "call", sums_of_step, step)
         summed = {layer for _, layer, _ in self._kinds.summed_added}
         for layer in adapter.layers_of(self._model):
             if id(layer) in summed:
@@ -46,7 +50,8 @@ class AddedLosses:
         @tf.autograph.experimental.do_not_convert  # type: ignore[untyped-decorator]
         def add_loss(loss: Any, *args: Any, **kwargs: Any) -> Any:
             place = self._calls[id(layer)] = self._calls.get(id(layer), -1) + 1
-            if (step.is_training, id(layer), place) not in self._kinds.summed_added or step.counts_alone():
+            is_sum = step.is_running and (step.is_training, id(layer), place) in self._kinds.summed_added
+            if not is_sum or step.counts_alone():
                 return original(loss, *args, **kwargs)
             weight = step.weight()
 

@@ -40,6 +40,9 @@ class Place(Enum):
 class PartOfBatch(Protocol):
     """The facts of a step that are needed here."""
 
+    number_of_run: int
+    """Counts the runs of a trial."""
+
     def weight(self) -> tf.Tensor:
         """The part that these samples are of the batch."""
 
@@ -54,11 +57,12 @@ class PartOfBatch(Protocol):
         """Whether these samples are a batch of their own."""
 
 
-class _Run:
-    """The values of one run of a trial: its weight, and at each place the operation, its value and number of elements."""
+class _Call:
+    """The values of one call in a run of a trial: at each place the operation, its value and number of elements."""
 
     def __init__(self, weight: float) -> None:
         self.weight = weight
+        """Of the samples of that run."""
         self.values: list[tuple[str, Any, int]] = []
 
 
@@ -75,7 +79,7 @@ class BatchSums:
     def __init__(self, what: str, method: str = "") -> None:
         self.method = method
         self._what = what
-        self._runs: list[_Run] = []
+        self._runs: dict[int, list[_Call]] = {}
         self._places: list[tuple[str, Place]] | None = None
         self._is_apart = False
 
@@ -84,19 +88,22 @@ class BatchSums:
 
         What is possible for all samples of one rank may not be for those of another.
         """
-        groups: list[list[_Run]] = []
-        for run in self._runs:
-            if run.weight == 1.0:
+        groups: list[list[list[_Call]]] = []
+        for run in self._runs.values():
+            if run[0].weight == 1.0:
                 groups.append([])
             if groups:
                 groups[-1].append(run)
-        complete = [group for group in groups if abs(sum(run.weight for run in group[1:]) - 1) < 1e-6]
-        shapes = {tuple(operation for operation, _, _ in run.values) for group in complete for run in group}
+        complete = [group for group in groups if abs(sum(run[0].weight for run in group[1:]) - 1) < 1e-6]
+        if any(len({len(run) for run in group}) != 1 for group in complete):
+            return None
+        calls = [same for group in complete for same in zip(*group, strict=True)]
+        shapes = {tuple(operation for operation, _, _ in call.values) for same in calls for call in same}
         if len(shapes) != 1 or not (operations := shapes.pop()):
             return None
         found = []
         for i, operation in enumerate(operations):
-            kinds = [_kinds([run.weight for run in group[1:]], *[run.values[i] for run in group]) for group in complete]
+            kinds = [_kinds([call.weight for call in same[1:]], *[call.values[i] for call in same]) for same in calls]
             common = tuple(place.name for place in Place if all(place in kind for kind in kinds))
             if not common:
                 return None
@@ -114,17 +121,17 @@ class BatchSums:
             yield
             return
         graph, number = context.graph(), iter(range(1 << 30))
-        run = _Run(float(step.weight())) if self._places is None else None
-        if run is not None:
-            self._runs.append(run)
+        call = _Call(float(step.weight())) if self._places is None else None
+        if call is not None:
+            self._runs.setdefault(step.number_of_run, []).append(call)
 
         def replace(operation: str, x: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
             if self._is_apart or not (output.dtype.is_floating or output.dtype.is_integer):
                 return output
             if context.graph() is not graph:  # inside a function of the user's, which keeps its trace for other calls
                 return output
-            if run is not None:
-                return _tried(run, operation, x, output, step)
+            if call is not None:
+                return _tried(call, operation, x, output, step)
             return self._total(next(number), operation, x, output, step)
 
         with reductions_replaced(replace):
@@ -190,10 +197,10 @@ class BatchSums:
         return error
 
 
-def _tried(run: _Run, operation: str, x: tf.Tensor, output: tf.Tensor, step: PartOfBatch) -> tf.Tensor:
+def _tried(call: _Call, operation: str, x: tf.Tensor, output: tf.Tensor, step: PartOfBatch) -> tf.Tensor:
     """Notes the value, and gives that of the whole batch."""
     elements = int(tf.size(x)) // max(int(tf.size(output)), 1)
-    run.values.append((operation, np.asarray(output), elements))
+    call.values.append((operation, np.asarray(output), elements))
     whole = step.divisor_of_all(tf.stop_gradient(output))
     if whole.shape != output.shape:
         return output

@@ -20,6 +20,8 @@ class CurrentStep:
     collectives. What such a step changes on the rank is restored.
     """
 
+    number_of_run = 0  # as of `batch_sums.PartOfBatch`: no run of a trial
+
     def __init__(self) -> None:
         self.is_training = False
         self.loss_kinds = LossKinds()

@@ -67,7 +67,7 @@ class BySums:
                     loss_kinds = losses.compiled_kinds(losses_of(self._model), parts, *trial.records, trial.again)
                     found += [kind for kind, _ in loss_kinds.values()]
             else:
-                whole, records = Runs(self._tried, step, spreads=False).records(parts)
+                whole, records = Runs(self._tried, step).records(parts)
                 if what == "loss":
                     loss_kind = losses.compiled_kinds([losses_of(self._model)[place]], parts, whole, records, lambda: whole)
                     found = [kind for kind, _ in loss_kind.values()]

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tarantella.keras import adapter
 from tarantella.keras.step import losses, noise
 from tarantella.keras.step.patch import Attribute
+from tarantella.keras.trial import variations
 from tarantella.keras.trial.trial_step import TrialStep
 
 Calls = dict[tuple[int, int], Any]
@@ -134,6 +135,8 @@ def recorders(model: Any, record: Record, step: TrialStep) -> Iterator[Attribute
         yield optimizer, hook, adapter.as_method(_recorded_apply(record))
         for name in adapter.overridden_hooks(optimizer):
             yield optimizer, name, adapter.taking_pairs(_recorded_apply(record))
+        for name in adapter.unscale_hooks(optimizer):
+            yield optimizer, name, list  # it computes with gradients, which a run may not have taken
     yield from adapter.loss_hooks(model, lambda loss: recorded_loss(record, loss, step))
     means = adapter.mean_metrics(model)
     for metric in means:
@@ -187,10 +190,14 @@ def recorded_loss(record: Record, loss: Any, step: TrialStep) -> Callable[..., A
         record.loss_calls.append((loss, (y_true, y_pred, sample_weight)))
         value = scaled(y_true, y_pred, sample_weight)
         record.losses[id(loss), next(calls)] = total(value)
-        if step.spreads:
-            predicted = spread(y_true, y_pred)
-            record.losses[id(loss), next(calls)] = total(scaled(y_true, predicted, sample_weight))
-            record.losses[id(loss), next(calls)] = total(scaled(padded(y_true), predicted, sample_weight))
+        for varied in variations.of_all(y_true, y_pred, sample_weight):
+            record.losses[id(loss), next(calls)] = total(scaled(*varied))
+        for varied in [] if adapter.is_builtin_loss(loss) else variations.of_own(y_true, y_pred, sample_weight):
+            try:
+                number = total(scaled(*varied))
+            except Exception:  # it may take no such labels
+                number = tf.constant(np.nan, tf.float64)
+            record.losses[id(loss), next(calls)] = number
         record.loss_draws += noise.number_of_draws() - before
         given = [tensor for tensor in tf.nest.flatten((y_true, y_pred, sample_weight)) if tensor is not None]
         dense = all(isinstance(tensor, tf.Tensor) and tensor.dtype != tf.string for tensor in given)
@@ -223,37 +230,3 @@ def _recorded_update(record: Record, metric: Any) -> Callable[..., Any]:
         return original(values, sample_weight=sample_weight)
 
     return update_state
-
-
-# ------------------------------------------------------------------------ what losses are tried on beside a batch's own numbers
-
-# The first batch may hide what couples samples: a model that is hardly trained predicts much the same for all, and samples may
-# have one length where those of other batches have not. All changes follow from a sample's own numbers, so that they are the
-# same in a batch and in a part of it.
-
-
-def spread(y_true: Any, y_pred: Any) -> Any:
-    """Predictions, each sample's with a factor of its own; numbers between 0 and 1 stay between 0 and 1."""
-    if not isinstance(y_pred, tf.Tensor) or not y_pred.dtype.is_floating or not y_pred.shape.rank:
-        return y_pred
-    sample_number = tf.fill([tf.shape(y_pred)[0]], tf.constant(0.0, y_pred.dtype))
-    for part, tensor in ((1.7, y_true), (5.0, y_pred)):
-        if isinstance(tensor, tf.Tensor) and tensor.dtype != tf.string and tensor.shape.rank:
-            numbers = tf.cast(tensor, y_pred.dtype)
-            sample_number += part * tf.reduce_mean(numbers, list(range(1, tensor.shape.rank)))
-    factor = tf.reshape(0.55 + 0.4 * tf.cos(3 * sample_number), [-1, *[1] * (y_pred.shape.rank - 1)])
-    result = y_pred * factor + 0.04 * factor  # a model may begin with zeros
-    if adapter.mask_of(y_pred) is not None:
-        adapter.set_mask(result, adapter.mask_of(y_pred))
-    return result
-
-
-def padded(y_true: Any) -> Any:
-    """Labels of which samples have other numbers of zeros at their ends, as sequences have that are padded."""
-    if not isinstance(y_true, tf.Tensor) or not (y_true.dtype.is_floating or y_true.dtype.is_integer) or not y_true.shape.rank:
-        return y_true
-    rows = tf.reshape(y_true, [tf.shape(y_true)[0], -1])
-    sample_number = tf.math.floormod(0.618 * tf.reduce_sum(tf.cast(rows, tf.float64), 1), 1.0)
-    length = tf.cast(tf.shape(rows)[1], tf.float64)
-    kept = tf.range(length, dtype=tf.float64)[tf.newaxis] < tf.math.ceil((0.2 + 0.8 * sample_number) * length)[:, tf.newaxis]
-    return tf.reshape(tf.where(kept, rows, tf.zeros_like(rows)), tf.shape(y_true))

@@ -124,12 +124,11 @@ class Runs:
     Args:
         spec: of the batches that the step will get; None: it is run eagerly.
         in_tapes: what its tapes give. By default the values are noted that it differentiates.
-        spreads: whether losses are computed of predictions that differ more, too.
     """
 
-    def __init__(self, tried: Tried, name: str, spec: Any = None, in_tapes: InTapes = values_in, spreads: bool = True) -> None:
+    def __init__(self, tried: Tried, name: str, spec: Any = None, in_tapes: InTapes = values_in) -> None:
         self._tried, self._name, self._in_tapes = tried, name, in_tapes
-        self._step, self._lengths = TrialStep(tried.kinds, spreads), WholeBatch()
+        self._step, self._lengths = TrialStep(tried.kinds), WholeBatch()
         self.layer_outputs: Callable[[], list[tuple[Any, Any]]] = list
         """Gives what else was noted in a run: the outputs of layers."""
         is_eager = spec is None or adapter.runs_eagerly(tried.model) or _is_same_eagerly(tried.model, spec)

@@ -1,5 +1,6 @@
 """The step that a loss is computed in while it is tried."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,8 @@ import tensorflow as tf
 from tarantella.keras.step.losses import LossKinds
 from tarantella.keras.trial.comparison import NotComparable
 
+_runs = itertools.count(1)
+
 
 class TrialStep:
     """Stands where `CurrentStep` does in a step on ranks: of the whole, then of its parts.
@@ -16,10 +19,9 @@ class TrialStep:
     The sum of what the parts' losses divide by is what that of the whole divides by.
     """
 
-    def __init__(self, loss_kinds: LossKinds, spreads: bool = True) -> None:
+    def __init__(self, loss_kinds: LossKinds) -> None:
         self.loss_kinds = loss_kinds
-        self.spreads = spreads
-        """Whether losses are computed of predictions that differ more, too."""
+        self.number_of_run = 0
         self.divisors: list[Any] = []
         """Those of the losses that were computed in the last context, in their order."""
         self._weight: Any = 1.0
@@ -33,6 +35,7 @@ class TrialStep:
             weight: of the part, a number or a scalar.
             whole_divisors: the divisors of the whole; None while the whole is computed.
         """
+        self.number_of_run = next(_runs)
         self._weight, self._whole_divisors, self.divisors = weight, whole_divisors, []
         yield
 

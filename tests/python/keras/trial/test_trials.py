@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 SCRIPT = RANKS / "keras/trial/trials.py"
 SHORT = {"TNT_TIMEOUT": "60"}
 LEGACY_TOO = ["summed", "refused", "gathered_by_itself", "added", "added_and_coupled", "evaluated", "accepted", "in_16_bits"]
-LEGACY_TOO += ["single_batches", "several_outputs", "counts", "inference"]
+LEGACY_TOO += ["single_batches", "several_outputs", "counts", "inference", "rare"]
 
 
 @pytest.fixture(scope="module")
@@ -220,6 +220,15 @@ def test_a_step_gets_a_single_batch_as_from_keras(found):
 def test_a_trial_leaves_no_trace(keras3):
     for on_rank in keras3["no_trace"]:
         assert on_rank == [True, True, True]
+
+
+@pytest.mark.parametrize("kind", ["masked_mean", "masked_ratio", "hardest", "balanced"])
+def test_what_the_first_samples_do_not_show_is_as_on_one_device(found, kind):
+    truth = found["rare"][0][kind][1]
+    for ours, _ in (on_rank[kind] for on_rank in found["rare"]):
+        assert len(ours) == len(truth) == 6
+        for mine, theirs in zip(ours, truth, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["number", "list", "made later", "variable"])

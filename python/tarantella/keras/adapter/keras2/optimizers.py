@@ -48,6 +48,11 @@ def scale_hook() -> str:
     return "get_scaled_loss"
 
 
+def unscale_hooks(optimizer: Any) -> list[str]:
+    """The methods that a step gives gradients to before the optimizer gets them."""
+    return ["get_unscaled_gradients"] if len(optimizers_of(optimizer)) > 1 else []
+
+
 def scale_of_gradients(optimizer: Any) -> Any:
     """The factor of the float16 gradients that a LossScaleOptimizer is given: it unscaled them."""
     return 1.0 / optimizer.loss_scale

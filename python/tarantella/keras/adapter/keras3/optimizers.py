@@ -52,6 +52,11 @@ def scale_hook() -> str:
     return "scale_loss"
 
 
+def unscale_hooks(optimizer: Any) -> list[str]:
+    """None: a LossScaleOptimizer unscales gradients after it has got them."""
+    return []
+
+
 def scale_of_gradients(optimizer: Any) -> Any:
     """The factor of the float16 gradients that a LossScaleOptimizer is given: it unscales them."""
     return 1.0
