@@ -40,6 +40,12 @@ def loss_container(model: Any) -> Any:
     return getattr(model, "compiled_loss", None)
 
 
+def loss_metrics(model: Any) -> list[Any]:
+    """The metrics of the model that Keras gives losses in its own steps."""
+    container = loss_container(model)
+    return [*([] if container is None else container.metrics)]
+
+
 def loss_hooks(model: Any, replace: Callable[[Any], Any]) -> list[tuple[Any, str, Any]]:
     """Patches (owner, attribute, value) that put ``replace(loss)`` in the place of each loss of a built model."""
     container = loss_container(model)
