@@ -97,15 +97,12 @@ class ShardedMetrics(MetricReduction):
         """No shard of a batch was computed yet."""
         self._sum = TreeSum()
         self._new_states: list[tf.Tensor] | None = None
-        self._model_results: dict[int, Any] = {}  # tensors that get_metrics_result gave in the last shard, by id
 
     def _metrics_result(self, original: Callable[[], Any]) -> Callable[[], Any]:
         def get_metrics_result() -> Any:
             if not self._step.is_running or self._step.collects_divisors or not self._step.is_last:
                 return original()  # after an evaluation, states are those of all ranks
-            result = adapter.results_with(self._step.state.metrics, self.new_states(), original)
-            self._model_results.update((id(leaf), leaf) for leaf in tf.nest.flatten(result))
-            return result
+            return self._noted_results(adapter.results_with(self._step.state.metrics, self.new_states(), original))
 
         return get_metrics_result
 

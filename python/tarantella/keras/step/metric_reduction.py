@@ -33,15 +33,19 @@ class MetricReduction:
         self._step = step
         self.observe_sums: Callable[[Sequence[Any], Sequence[Any]], None] | None = None  # given variables and sums of each step
         self._were_asked_for = False  # by get_metrics_result, in this step
-        self._reduced_results: dict[int, Any] = {}  # what that has given in a training step, by id
+        self._model_results: dict[int, Any] = {}  # what that has given, by id: in a training step it is reduced
         self._by_all: dict[int, Any] = {}  # metrics that saw the samples of all ranks, by id
         self._updates: dict[int, int] = {}  # how often each mean was given a number in this step, by the metric's id
-        self._results: dict[int, tuple[Any, Any, int]] = {}  # of this step: tensor, metric, and place in its result, by id
+        self._results: dict[
+            int, tuple[Any, Any, int]
+        ] = {}  # of this step: tensor, metric, and place in `metric_results`, by id
 
     def begin_step(self) -> None:
         """A step begins to be traced or run."""
         self._were_asked_for = False
-        self._reduced_results, self._updates, self._results = {}, {}, {}
+        self._model_results, self._updates = {}, {}
+        states = ((m, place, variable) for m in self._model.metrics for place, variable in enumerate(m.variables))
+        self._results = {id(variable): (variable, m, place) for m, place, variable in states}  # logs may have these, too
 
     def hooks(self) -> list[Attribute]:
         """The methods of the model and its metrics to replace while it is trained or evaluated."""
@@ -61,13 +65,11 @@ class MetricReduction:
             variables = adapter.metric_variables(self._model)
             self._were_asked_for = True
             if self._step.is_training:
-                result = adapter.results_with(variables, self._reduced_states(variables), original)
-                self._reduced_results.update((id(leaf), leaf) for leaf in tf.nest.flatten(result))
-                return result
+                return self._noted_results(adapter.results_with(variables, self._reduced_states(variables), original))
             if self._step.is_running:  # a test step: states are reduced after the last batch
                 if self.observe_sums is not None:
                     self._reduced_states(variables)
-                return original()
+                return self._noted_results(original())
 
             def add_up() -> Any:  # states are read anew if ranks that were lost have left theirs to others
                 own = self._summands(variables, [adapter.unwrap(v) for v in variables])
@@ -77,6 +79,10 @@ class MetricReduction:
             return adapter.results_with(variables, [tf.convert_to_tensor(s) for s in sums], original)
 
         return get_metrics_result
+
+    def _noted_results(self, results: Any) -> Any:
+        self._model_results.update((id(leaf), leaf) for leaf in tf.nest.flatten(results))
+        return results
 
     def _weighted_update(self, metric: Any, original: Callable[..., Any]) -> Callable[..., Any]:
         """A mean that is given one number for a batch, such as an output's loss, counts it by the rank's part of the batch."""
@@ -150,8 +156,8 @@ class MetricReduction:
         """Remembers which tensors are results of the metric, to know them in the logs of a user's own training step."""
 
         def result() -> Any:
-            value = original()
-            for place, leaf in enumerate(tf.nest.flatten(value)):
+            value = adapter.as_tensors(original())  # each has an id of its own, also if it is a state
+            for place, leaf in enumerate(tf.nest.flatten(value), len(metric.variables)):
                 self._results[id(leaf)] = (leaf, metric, place)  # keeps the leaf: no other object may get its id
             return value
 
@@ -167,10 +173,11 @@ class MetricReduction:
         if not isinstance(logs, dict):
             return logs
         leaves = tf.nest.flatten(logs)
-        recorded = {i: found for i, found in self._results.items() if i not in self._reduced_results}
-        others = [leaf for leaf in leaves if id(leaf) not in recorded and id(leaf) not in self._reduced_results]
-        if self._were_asked_for and not others:
+        if self._were_asked_for and all(id(leaf) in self._model_results for leaf in leaves):
             return logs
+        are_reduced = self._model_results if self._step.is_training else {}
+        recorded = {i: found for i, found in self._results.items() if i not in are_reduced}
+        others = [leaf for leaf in leaves if id(leaf) not in recorded and id(leaf) not in are_reduced]
         results: dict[int, list[Any]] = {}
         if not self._were_asked_for or any(id(leaf) in recorded for leaf in leaves):
             variables = adapter.metric_variables(self._model)
@@ -179,7 +186,7 @@ class MetricReduction:
         means = iter(self._means(others))
         reduced = []
         for leaf in leaves:
-            if id(leaf) in self._reduced_results:
+            if id(leaf) in are_reduced:
                 reduced.append(leaf)
             elif id(leaf) in recorded:
                 _, metric, place = recorded[id(leaf)]

@@ -42,7 +42,7 @@ class BySums:
         added = {step for (step, _, _), (kind, _) in found.added.items() if kind == coupled}
         if adapter.is_jit_compiled(self._model):
             added = set()
-        own = [step for step in steps if step in found.steps]
+        own = [step for step in steps if step in found.steps and adapter.has_own(self._model, step, "compute_loss")]
         couples = made_in_step.intersection(own) or any(found.steps[step]["gradients"] == coupled for step in own)
         if not couples or self._is_compiled_step(own):
             own = []

@@ -31,6 +31,8 @@ def try_losses(tried: Tried, step: str, batch: Any, found: Findings) -> None:
     whole = Runs(tried, step).whole(batch)
     if whole.added:
         found.not_tried["what layers add by add_loss"] = f"batches are whole, and {_TAKEN}"
+    if whole.logs:
+        found.not_tried["what compute_metrics adds to the logs"] = f"batches are whole, and {_TAKEN}"
     all_losses = losses_of(model)
     for place, loss in enumerate(all_losses):
         given = [one for called, one in whole.loss_calls if called is loss]

@@ -78,6 +78,17 @@ class OwnStep:
                 self._compare_gradients(found, whole, parts, self.again)
         return found
 
+    def finding_of_metrics(self, whole: Record, parts: Sequence[Record]) -> Finding | None:
+        """What `compute_metrics` of the model's own adds in a step of Keras'; None if it adds nothing.
+
+        The losses and gradients of such a step are looked at by themselves.
+        """
+        of_losses = {id(metric) for metric in adapter.loss_metrics(self._model)}
+        updates = {key: value for key, value in whole.updates.items() if key[0] not in of_losses}
+        if not updates and not whole.logs:
+            return None
+        return replace(self._settled_finding(replace(whole, updates=updates), parts), gradients=Kind.MEAN)
+
     # ------------------------------------------------------------------------------------------------------ the runs
 
     def run(self, in_tapes: InTapes = as_they_are) -> tuple[Record, list[Record]]:

@@ -146,6 +146,7 @@ def recorders(model: Any, record: Record, step: TrialStep) -> Iterator[Attribute
             yield metric, "update_state", recorded(metric.update_state, arguments=_note_metric(record, metric))
     for metric in model.metrics:
         yield metric, "result", recorded(metric.result, result=note_results)
+    yield model, "get_metrics_result", recorded(model.get_metrics_result, result=note_results)
 
 
 def recorded(

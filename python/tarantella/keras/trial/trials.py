@@ -56,6 +56,7 @@ class Trials:
         self._coupled_losses: dict[int, str] = {}  # by place
         self._messages: dict[str, list[str]] = {subject: [] for subject in verdict.COUPLED}
         self._warned: set[str] = set()
+        self._proven_metrics: set[int] = set()  # by id: their states are sums
 
     def has_tried(self, steps: Sequence[str]) -> bool:
         """Whether all these steps were tried."""
@@ -154,8 +155,9 @@ class Trials:
             kept = kept_state.kinds(before, whole.kept, [part.kept for part in part_records], parts.weights)
             found.kept.update(((step, place), kind.name) for place, kind in kept.items())
         if records is not None and step != "predict_step":
-            metric_findings = metrics.findings(metrics.user_metrics(self._model), *records)
-            found.metrics.update((place, (*finding,)) for place, finding in metric_findings.items())
+            metric_findings = metrics.findings(metrics.user_metrics(self._model), *records, parts.samples)
+            for place, finding in metric_findings.items():
+                found.metrics[place] = max(found.metrics.get(place, (*finding,)), (*finding,))
 
     def _kerass_step(self, tried: Tried, step: str, parts: Parts, spec: Any, found: Findings) -> tuple[Record, list[Record]]:
         """A step of Keras' own: its outputs, then its losses."""
@@ -169,6 +171,10 @@ class Trials:
             found.coupled[step] = outputs.sentence(self._model, parts, apart, _OUTPUTS[step], new_runs)
         else:
             self._note_losses(step, parts, whole, records, found, lambda: runs.whole(parts.whole))
+        if step != "predict_step" and not is_declared(self._model.compute_metrics):
+            finding = OwnStep(tried, step, parts, self._reproducible).finding_of_metrics(whole, records)
+            if finding is not None:
+                found.steps[step] = self._as_found(finding)
         return whole, records
 
     def _own_step(self, tried: Tried, step: str, parts: Parts, found: Findings) -> tuple[Record, list[Record]] | None:
@@ -183,13 +189,17 @@ class Trials:
             self._note_losses(step, parts, *trial.records, found, trial.again)
         if any(Kind[kind] is Kind.COUPLED for kind, _ in found.losses.values()):
             finding.gradients, error = Kind.UNKNOWN, None  # they are those of a loss that is gathered, or refused by itself
-        places = {id(metric): place for place, metric in enumerate(self._model.metrics)}
-        updates = {(places[metric], call): kind.name for (metric, call), kind in finding.updates.items() if metric in places}
-        logs = {place: kind.name for place, kind in finding.logs.items()}
-        found.steps[step] = {**asdict(finding), "gradients": finding.gradients.name, "updates": updates, "logs": logs}
+        found.steps[step] = self._as_found(finding)
         if error is not None:
             raise error
         return trial.records
+
+    def _as_found(self, finding: own_step.Finding) -> dict[str, Any]:
+        """The finding of a step in words and places, which are the same on all ranks."""
+        places = {id(metric): place for place, metric in enumerate(self._model.metrics)}
+        updates = {(places[metric], call): kind.name for (metric, call), kind in finding.updates.items() if metric in places}
+        logs = {place: kind.name for place, kind in finding.logs.items()}
+        return {**asdict(finding), "gradients": finding.gradients.name, "updates": updates, "logs": logs}
 
     def _note_losses(
         self,
@@ -261,8 +271,8 @@ class Trials:
 
     def _take_metrics(self, found: Findings, can_gather: bool) -> None:
         user_metrics = metrics.user_metrics(self._model)
-        for place, (problem, couples, not_tried) in found.metrics.items():
-            metric = user_metrics[place]
+        for place, finding in found.metrics.items():
+            metric, (problem, couples, not_tried, is_proven, has_rows) = user_metrics[place], finding
             if problem and not can_gather:
                 raise UnsupportedError(
                     f"the metric {metric.name!r} ({type(metric).__name__}) cannot be computed on several ranks: {problem}. Let "
@@ -270,6 +280,12 @@ class Trials:
                 )
             if not_tried:
                 self._warn(f"the metric {metric.name!r}", not_tried)
+            elif is_proven:
+                self._proven_metrics.add(id(metric))
+            elif not couples and not problem and id(metric) not in self._proven_metrics:
+                problem = "not all of its states change on the first batch" * (can_gather and has_rows)
+                if not problem:
+                    self._warn(f"!{metric.name}", verdict.UNPROVEN.format(metric.name))
             if (couples or problem) and id(metric) not in self._kinds.gathered_metrics:
                 self._kinds.gathered_metrics.add(id(metric))
                 why = problem or "it couples the samples of a batch, or keeps more than its variables"

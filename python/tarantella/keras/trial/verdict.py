@@ -46,6 +46,10 @@ KEPT_IN_INFERENCE = (
     "Each rank changes it by its own samples. Bring those of all ranks together by tnt.all_reduce or tnt.all_gather in the "
     "layer or step that changes it"
 )
+UNPROVEN = (
+    "the metric {!r}: not all of its states change on the first batch. Ranks add them up, which is right if update_state adds "
+    "to sums and counts alone"
+)
 
 
 class Answer(NamedTuple):
@@ -70,8 +74,8 @@ class Findings:
     added: dict[tuple[str, int, int], tuple[str, str]] = field(default_factory=dict)
     """Of losses that layers add, by step, layer and number of the call."""
     steps: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Of steps of the user's own: an `own_step.Finding`, with metrics in the place of their ids."""
-    metrics: dict[int, tuple[str, bool, str]] = field(default_factory=dict)
+    """Of steps with parts of the user's own: an `own_step.Finding`, with metrics in the place of their ids."""
+    metrics: dict[int, tuple[str, bool, str, bool, bool]] = field(default_factory=dict)
     """Of the user's metrics: a `metrics.Finding`."""
     coupled: dict[str, str] = field(default_factory=dict)
     """Sentences about outputs that couple samples, by step."""

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 SCRIPT = RANKS / "keras/trial/trials.py"
 SHORT = {"TNT_TIMEOUT": "60"}
 LEGACY_TOO = ["summed", "refused", "gathered_by_itself", "added", "added_and_coupled", "evaluated", "accepted", "in_16_bits"]
-LEGACY_TOO += ["single_batches", "several_outputs", "counts", "inference", "rare"]
+LEGACY_TOO += ["single_batches", "several_outputs", "counts", "inference", "rare", "own_metrics"]
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +250,43 @@ def test_what_inference_keeps_is_of_the_whole_batch(found):
         np.testing.assert_allclose(in_shards, truth, rtol=2e-5, atol=1e-6)
         assert len(warnings) == 2  # of tests and of predictions
         assert all("largest" in warning for warning in warnings)
+
+
+# ---------------------------------------------------------------------------------------------- metrics of the user's own
+
+
+def said_of(of_ranks, name):
+    """All numbers are those of plain Keras but the deviation, which ranks cannot make of theirs; rank 0's messages."""
+    truth = of_ranks[0][name][1]
+    assert len(truth) > 5
+    for ours, _, _ in (on_rank[name] for on_rank in of_ranks):
+        assert ours.keys() == truth.keys()
+        for key in truth:
+            if "deviation" not in key:
+                np.testing.assert_allclose(ours[key], truth[key], rtol=2e-5, atol=1e-6, err_msg=key)
+    return of_ranks[0][name][2]
+
+
+@pytest.mark.parametrize("name", ["state", "states", "state in a step", "compute_metrics"])
+def test_metrics_are_of_all_samples(found, name):
+    assert said_of(found["own_metrics"], name) == []
+
+
+@pytest.mark.parametrize("name", ["unchanged maximum", "unchanged"])
+def test_a_metric_whose_states_are_not_known_to_be_sums_sees_all_samples(found, name):
+    (message,) = said_of(found["own_metrics"], name)
+    assert "the metric 'found' is computed from the samples of all ranks" in message
+
+
+def test_a_log_of_compute_metrics_that_is_neither_is_named(found):
+    in_training, evaluated = said_of(found["own_metrics"], "deviation")
+    assert "train_step: the log 'deviation': neither a mean nor a sum over samples" in in_training
+    assert "test_step" in evaluated
+
+
+def test_shards_cannot_gather_what_a_metric_sees(keras3):
+    (message,) = said_of(keras3["own_metrics"], "in shards")
+    assert "the metric 'found': not all of its states change on the first batch" in message
 
 
 # ------------------------------------------------------------------------------------ layers and steps of the user's own

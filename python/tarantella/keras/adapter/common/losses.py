@@ -64,5 +64,5 @@ def is_builtin_function(function: Any) -> bool:
 
 
 def metric_results(model: Any) -> dict[int, list[Any]]:
-    """The numbers of each metric's result, by the metric's id."""
-    return {id(metric): tf.nest.flatten(metric.result()) for metric in model.metrics}
+    """The states of each metric, and the numbers of its result, by the metric's id."""
+    return {id(metric): [*metric.variables, *tf.nest.flatten(metric.result())] for metric in model.metrics}

@@ -40,6 +40,12 @@ def loss_container(model: Any) -> Any:
     return getattr(model, "compiled_loss", None)
 
 
+def loss_metrics(model: Any) -> list[Any]:
+    """The metrics of the model that Keras gives losses in its own steps."""
+    container = loss_container(model)
+    return [*([] if container is None else container.metrics)]
+
+
 def loss_hooks(model: Any, replace: Callable[[Any], Any]) -> list[tuple[Any, str, Any]]:
     """Patches (owner, attribute, value) that put ``replace(loss)`` in the place of each loss of a built model."""
     container = loss_container(model)
@@ -69,12 +75,16 @@ def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) ->
     return value, NO_DIVISOR if loss.reduction == "sum" else divisor_of_mean(mask)
 
 
+def as_tensors(results: Any) -> Any:
+    """Results of metrics, of which some may be states themselves, as they are now."""
+    return tf.nest.map_structure(lambda value: tf.identity(value) if tf.is_tensor(value) else value, results)
+
+
 def results_with(variables: Sequence[Any], values: Sequence[tf.Tensor], results: Callable[[], Any]) -> Any:
     """The metrics' results as they would be with these values in their states. The states do not change."""
     before = [variable.read_value() for variable in variables]
     _assign(variables, values)
-    # a result may be a state itself: it is read here, before the state gets its old value back
-    found = tf.nest.map_structure(lambda value: tf.identity(value) if tf.is_tensor(value) else value, results())
+    found = as_tensors(results())
     _assign(variables, before)
     return found
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tarantella.keras.adapter.common.losses import ALL_ELEMENTS, NO_DIVISOR, divisor_of_mean, loss_and_elements
 from tarantella.keras.adapter.front_end import keras
+from tarantella.keras.adapter.keras3.models import is_variable, unwrap
 
 
 def loss_reductions(loss: Any) -> Iterator[str]:
@@ -28,6 +29,12 @@ def given_metrics(model: Any) -> list[Any]:
 def loss_container(model: Any) -> Any:
     """The object that holds the losses given to ``compile`` and makes loss objects of them when it is built; None if none."""
     return getattr(model, "_compile_loss", None)
+
+
+def loss_metrics(model: Any) -> list[Any]:
+    """The metrics of the model that Keras gives losses in its own steps."""
+    container = loss_container(model)
+    return [model._loss_tracker, *([] if container is None else container.metrics)]
 
 
 def loss_hooks(model: Any, replace: Callable[[Any], Any]) -> list[tuple[Any, str, Any]]:
@@ -112,7 +119,12 @@ def loss_and_divisor(loss: Any, y_true: Any, y_pred: Any, sample_weight: Any) ->
     return value, ALL_ELEMENTS if weights is None else tf.reduce_sum(tf.cast(weights, tf.float64))
 
 
+def as_tensors(results: Any) -> Any:
+    """Results of metrics, of which some may be states themselves, as they are now."""
+    return tf.nest.map_structure(lambda value: tf.identity(unwrap(value)) if is_variable(value) else value, results)
+
+
 def results_with(variables: Sequence[Any], values: Sequence[tf.Tensor], results: Callable[[], Any]) -> Any:
     """The metrics' results as they would be with these values in their states. The states do not change."""
     with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
-        return results()
+        return as_tensors(results())

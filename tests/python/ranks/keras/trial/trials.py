@@ -14,6 +14,7 @@ from tensorflow import keras
 
 import counting_steps  # noqa: F401
 import layer_trials  # noqa: F401
+import metric_trials  # noqa: F401
 import rare_samples  # noqa: F401
 import tarantella as tnt
 from checks import check, log_messages, raised, run
