@@ -161,8 +161,8 @@ class GlobalBatches:
         parts, names = serial_maps.serial(parts)
         if names:
             runtime.logger.info(
-                "%s: %s draws random numbers, which threads would share in any order: it runs one call at a time on several ranks. "
-                "tf.random.stateless_* and tf.image.stateless_* stay parallel",
+                "%s: %s draws random numbers, which threads would share in any order: it runs one call at a time "
+                "on several ranks. tf.random.stateless_* and tf.image.stateless_* stay parallel",
                 self.name,
                 " and ".join(names),
             )

@@ -62,7 +62,7 @@ DATA = tf.data.Dataset.range(8)
         ),
         (
             DATA.map(lambda n: tf.numpy_function(abs, [n], tf.int64), num_parallel_calls=2),
-            "runs Python: if that draws random numbers or keeps a state, its threads share them in any order: leave out num_par",
+            "runs Python: if that draws random numbers or keeps a state, its threads share them in any order",
         ),
     ],
 )
