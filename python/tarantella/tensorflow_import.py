@@ -13,7 +13,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from tarantella import environment, first_gradient, gpus, settings, threads
+from tarantella import environment, first_gradient, gpus, made_datasets, settings, threads
 from tarantella.seeding import agreed_seed, global_seed
 
 _before_tapes: Callable[[], None] | None = None
@@ -50,6 +50,7 @@ def _prepare(tf: ModuleType) -> None:
     if environment.in_job():
         seed_datasets(tf)
         files_by_rank(tf)
+        made_datasets.note(tf)
         if _before_tapes is not None:
             _run_before_tapes(tf, _before_tapes)
     gpus.choose(tf)

@@ -23,7 +23,7 @@ Graph = dict[str, dict[str, int]]
 # rooms of python/tarantella; "." is its __init__.py, and "keras/." that of keras
 PYTHON = [
     ["errors", "first_gradient", "installation", "interrupts", "start", "strategy", "variables", "vendors", "_native"],
-    ["mpi", "reporting", "settings", "flight", "versions"],
+    ["made_datasets", "mpi", "reporting", "settings", "flight", "versions"],
     ["environment", "threads", "horovod_name", "pipeline_schedule"],
     ["gpus", "runtime"],
     ["generations"],

@@ -9,8 +9,8 @@ import tensorflow as tf
 from tarantella import collectives, generations, runtime
 from tarantella.errors import InvalidArgumentError, UnsupportedError
 from tarantella.keras import adapter
-from tarantella.keras.adapter import datasets
-from tarantella.keras.data import pushdown, split
+from tarantella.keras.adapter import datasets, serial_maps
+from tarantella.keras.data import causes, pushdown, split
 
 
 class Sharing(NamedTuple):
@@ -129,7 +129,7 @@ class GlobalBatches:
             collectives.require_same(self.name, batches=unknown.get(cardinality, cardinality))
         if cardinality == 0:
             raise InvalidArgumentError(f"{self.name}: the dataset is empty")
-        return self._distributed(shards) if distribute else split.undivided(self.dataset, sharing.batch_size)
+        return self._serial(self._distributed(shards)) if distribute else split.undivided(self.dataset, sharing.batch_size)
 
     def _distributed(self, shards: int | split.Division | None) -> tf.data.Dataset:
         if not datasets.is_deterministic(self.dataset):
@@ -154,6 +154,20 @@ class GlobalBatches:
         runtime.logger.info("%s: every rank makes whole batches and takes its part at the end: %s", self.name, reason)
         parts = split.distribute(self.dataset, division)
         self._warn_of_idle_ranks(division)
+        return parts
+
+    def _serial(self, parts: tf.data.Dataset) -> tf.data.Dataset:
+        """The same without parallel maps that draw random numbers: the threads of each rank would draw in their own order."""
+        parts, names = serial_maps.serial(parts)
+        if names:
+            runtime.logger.info(
+                "%s: %s draws random numbers, which threads would share in any order: it runs one call at a time "
+                "on several ranks. tf.random.stateless_* and tf.image.stateless_* stay parallel",
+                self.name,
+                " and ".join(names),
+            )
+        if serial_maps.left(parts):
+            runtime.logger.warning("%s: %s", self.name, causes.PARALLEL_DRAWS)
         return parts
 
     def _warn_of_idle_ranks(self, division: split.Division) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from tarantella.keras.adapter import datasets
+from tarantella.keras.adapter import datasets, serial_maps
 from tarantella.keras.adapter.random_operations import SEEDS
 
 N_TRAITS = 2
@@ -21,6 +21,15 @@ def traits(given: Sequence[tf.data.Dataset]) -> NDArray[np.int64]:
 _ELSE = (
     "build the same dataset in the same order on every rank (a seed for the generator of NumPy or Python, sorted names of "
     "files, no data that depends on the rank), or give each rank batches of its own with tnt_distribute_dataset=False"
+)
+
+PARALLEL_DRAWS = (
+    "a parallel map draws random numbers, which its threads share in any order: leave out num_parallel_calls, use "
+    "tf.random.stateless_*, or import tarantella before the dataset is made"
+)
+_PARALLEL_PYTHON = (
+    "a parallel map runs Python: if that draws random numbers or keeps a state, its threads share them in any order: leave out "
+    "num_parallel_calls"
 )
 
 
@@ -51,7 +60,11 @@ def _in_dataset(dataset: tf.data.Dataset) -> Iterator[str]:
         yield "the dataset may give its elements in any order: leave out deterministic=False"
     if any(datasets.seeds(one) == (0, 0) for one in _shuffles(dataset)):
         yield "the dataset is shuffled without a seed: use shuffle(..., seed=1)"
+    if serial_maps.left(dataset):
+        yield PARALLEL_DRAWS
     for one in datasets.everything(dataset):
+        if serial_maps.is_parallel(one) and any("PyFunc" in name for name in datasets.operations(one)):
+            yield _PARALLEL_PYTHON
         draws = sorted(set(datasets.operations(one)) & SEEDS.keys())
         if draws:
             yield f"a function of the dataset draws random numbers ({draws[0]}): give them seeds, or use tf.random.stateless_*"

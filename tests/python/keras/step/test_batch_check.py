@@ -56,6 +56,14 @@ DATA = tf.data.Dataset.range(8)
         (DATA.map(lambda n: n, num_parallel_calls=2, deterministic=False), "deterministic=False"),
         (DATA.shuffle(8), "shuffled without a seed"),
         (DATA.map(lambda n: tf.random.uniform([])), "draws random numbers (RandomUniform)"),
+        (
+            DATA.map(lambda n: tf.random.uniform([]), num_parallel_calls=2),
+            "share in any order: leave out num_parallel_calls, use",
+        ),
+        (
+            DATA.map(lambda n: tf.numpy_function(abs, [n], tf.int64), num_parallel_calls=2),
+            "runs Python: if that draws random numbers or keeps a state, its threads share them in any order",
+        ),
     ],
 )
 def test_advice_fits_the_dataset(dataset, words):
