@@ -315,7 +315,7 @@ class DistributedModel:
             alone = nullcontext() if self.sharding is None or on_all_ranks else self.sharding.served()
             files.write(filepath, write_to, on_all_ranks, alone)
 
-        whole_calls.surviving(f"tnt.Model.{method}", run, self)
+        whole_calls.surviving(f"tnt.Model.{method}", run)
 
 
 def verbosity(verbose: Any) -> Any:
