@@ -271,12 +271,12 @@ class DistributedModel:
         collectives.as_one(hooks.prepare)
         if self.sharding is None:
             refuse_shared_out(model)
-        weights.broadcast([*adapter.weights(model), *adapter.whole_optimizer_variables(model)])
+        same = shard_state.random_states(model) if hooks.reproducible else []
+        with self.likeness.handing_out():
+            weights.broadcast([*adapter.weights(model), *adapter.whole_optimizer_variables(model), *same])
         if self.sharding is not None:
             self.sharding.start()
-        if hooks.reproducible:
-            weights.broadcast(shard_state.random_states(model))
-        else:
+        if not hooks.reproducible:
             accumulation.clear_on_other_ranks(model)
             noise.start_generators_alike(model)
         self.likeness.is_started = True
@@ -290,7 +290,9 @@ class DistributedModel:
         """Gives all ranks rank 0's weights, which are random if nothing was trained or loaded yet. Collective."""
         self.open_hooks()
         self.likeness.end_single_steps(bring_together=self.shards is None)
-        weights.broadcast(adapter.weights(self.keras_model))
+        self.likeness.before_handing_out()
+        with self.likeness.handing_out():
+            weights.broadcast(adapter.weights(self.keras_model))
         self.likeness.note()
 
     def served_callbacks(self, callbacks: list[Any]) -> list[Any]:
@@ -315,7 +317,7 @@ class DistributedModel:
             alone = nullcontext() if self.sharding is None or on_all_ranks else self.sharding.served()
             files.write(filepath, write_to, on_all_ranks, alone)
 
-        whole_calls.surviving(f"tnt.Model.{method}", run, self)
+        whole_calls.surviving(f"tnt.Model.{method}", run)
 
 
 def verbosity(verbose: Any) -> Any:

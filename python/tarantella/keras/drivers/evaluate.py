@@ -28,7 +28,7 @@ def evaluate(
     def run() -> Any:
         return _evaluate(model, data, sharing, verbose, callbacks, return_dict)
 
-    return whole_calls.surviving("tnt.Model.evaluate", run, model, data["x"])
+    return whole_calls.surviving("tnt.Model.evaluate", run, data["x"])
 
 
 def _evaluate(
@@ -67,7 +67,7 @@ def predict(model: DistributedModel, data: dict[str, Any], verbose: Any, callbac
     def run() -> Any:
         return _predict(model, data, verbose, callbacks, everywhere)
 
-    predicted = whole_calls.surviving("tnt.Model.predict", run, model, data["x"])
+    predicted = whole_calls.surviving("tnt.Model.predict", run, data["x"])
     return predicted if on_all_ranks or runtime.is_master_rank() else None
 
 

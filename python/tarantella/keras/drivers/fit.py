@@ -124,6 +124,7 @@ def fit(model: DistributedModel, arguments: FitArguments, training: Sharing, val
         preparation = Preparation()
         with preparation.running():
             _meet(arguments, settings)
+            model.likeness.before_handing_out()
             return _fit_on_all_ranks(model, arguments.with_validation_split(), settings, training, validation, preparation)
 
 

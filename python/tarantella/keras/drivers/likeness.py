@@ -1,10 +1,12 @@
 """Whether the ranks' weights and state are alike where all take the master's: in a file, or when a call begins."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from tarantella import collectives, runtime
+from tarantella import collectives, generations, runtime
 from tarantella.errors import MismatchError
 from tarantella.keras import adapter
 from tarantella.keras.reduction import weights
@@ -23,6 +25,7 @@ class Likeness:
         self._model = model
         self._has_local_state = False  # whether single steps left on each rank what the end of an epoch would bring together
         self._sample: bytes | None = None  # None: not known
+        self._other_than_masters: int | None = None  # this rank, if it has come with other weights than the master
         if model.built:
             self.note()
 
@@ -38,6 +41,30 @@ class Likeness:
     def forget_start(self) -> None:
         """The ranks are to be given rank 0's weights and optimizer state before the next step."""
         self.is_started = False
+
+    def before_handing_out(self) -> None:
+        """The master is to give all ranks its weights, of which nobody knows if it is lost before. Collective."""
+        if generations.is_elastic():
+            samples = collectives.all_gather(np.frombuffer(self._sample_of_all(), np.uint8))
+            if (samples[0] != samples[runtime.get_rank()]).any():
+                self._other_than_masters = runtime.get_rank()
+
+    @contextmanager
+    def handing_out(self) -> Iterator[None]:
+        """The master gives all ranks its weights in this context. Warns if it is another one by now, with weights of its own."""
+        rank, self._other_than_masters = self._other_than_masters, None
+        own = None if rank is None else self._sample_of_all()
+        yield
+        if own is not None and runtime.is_master_rank() and own == self._sample_of_all():
+            runtime.logger.warning(
+                "rank 0 was lost before it gave its weights of %r to the others, which had other ones: all go on with those "
+                "that rank %d had. Load weights on all ranks: what rank 0 alone has read is lost with it",
+                self._model.name,
+                rank,
+            )
+
+    def _sample_of_all(self) -> bytes:
+        return weights.sample(adapter.weights(self._model) if self._model.built else [])
 
     def begin_single_step(self) -> None:
         """A step of `train_on_batch` is to change weights and state."""

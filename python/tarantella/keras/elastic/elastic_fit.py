@@ -5,7 +5,6 @@ ranks that are left trace the steps again, for their new number, and make the st
 it needs for that step from the others.
 """
 
-import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -28,6 +27,7 @@ from tarantella.keras.reduction import device
 from tarantella.keras.step import accumulation
 from tarantella.keras.step.checks import StepChecks
 from tarantella.keras.step.hooks import StepHooks
+from tarantella.keras.step.traced_functions import StandIn
 
 _FUNCTIONS = ("train_function", "test_function")  # as Keras names them
 
@@ -166,7 +166,7 @@ class ElasticFit(adapter.Callback):
         self._warn_of_lone_callbacks()
         functions = vars(self._trained)  # past what notes functions that Keras is asked to make anew
         self._hooks.metrics.observe_sums, self._hooks.observe_trace = self._kept.keep_sums, self._kept.note_trace
-        functions.update({name: functools.partial(self._step, name) for name in _FUNCTIONS})
+        functions.update({name: StandIn(self._step, name) for name in _FUNCTIONS})
         try:
             with operations.stage(self):
                 self.settle()

@@ -5,21 +5,14 @@ They leave nothing behind but their results. In a callback of `fit` they are ope
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from typing import Any, Protocol
+from typing import Any
 
 from tarantella import generations, recovery
 from tarantella.errors import UnsupportedError
 from tarantella.keras.elastic.operations import NoState, operations
-from tarantella.keras.step.hooks import StepHooks
 
 
-class Model(Protocol):
-    """Whose methods these are."""
-
-    hooks: StepHooks | None
-
-
-def surviving(name: str, call: Callable[[], Any], model: Model, data: Any = None) -> Any:
+def surviving(name: str, call: Callable[[], Any], data: Any = None) -> Any:
     """The result of a call, which ranks that are left make again. Collective.
 
     Args:
@@ -39,8 +32,6 @@ def surviving(name: str, call: Callable[[], Any], model: Model, data: Any = None
                 f"--elastic: a rank was lost in {name}, whose data is an iterator, and what it has given cannot be had again: "
                 "give it a dataset, arrays, or a keras.utils.PyDataset"
             )
-        if model.hooks is not None:
-            model.hooks.functions.forget_generation()
         return call()
 
     with nullcontext() if operations.has_stage else operations.stage(NoState()):

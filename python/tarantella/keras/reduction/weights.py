@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from tarantella import collectives, runtime
+from tarantella import collectives, generations, runtime
 from tarantella.errors import MismatchError
 from tarantella.keras import adapter
 
@@ -40,17 +40,22 @@ def state_keys(paths: Sequence[str]) -> list[str]:
 def broadcast(variables: Sequence[Any], root: int = 0) -> None:
     """Gives every rank the values of root's variables. Collective.
 
+    In an elastic job a rank takes all of them or none: if root is lost meanwhile, another one has its number, and gives its own.
+
     Args:
         variables: Keras or TensorFlow variables of any dtype; the same number and shapes on all ranks.
     """
     if runtime.get_size() == 1:
         return
-    for variable in variables:
-        inner = adapter.unwrap(variable)
-        is_source = runtime.get_rank() == root  # when a rank is lost meanwhile, another one has this number
-        value = collectives.broadcast(inner.numpy(), root)
+    inner = [adapter.unwrap(variable) for variable in variables]
+    is_source = runtime.get_rank() == root
+    if generations.is_elastic():  # with a copy of all
+        values = collectives.as_one(lambda: [collectives.broadcast(variable.numpy(), root) for variable in inner])
+    else:
+        values = (collectives.broadcast(variable.numpy(), root) for variable in inner)
+    for variable, value in zip(inner, values, strict=True):
         if not is_source:
-            inner.assign(value)
+            variable.assign(value)
 
 
 def average(variables: Sequence[Any]) -> list[Any]:

@@ -211,11 +211,11 @@ class StepHooks:
 
     def _apply(self, patch: Patch) -> None:
         patch.apply()
-        self.functions.swap()
+        self.functions.swap(with_hooks=True)
         self._patch = patch
 
     def _revert(self) -> None:
-        self.functions.swap()
+        self.functions.swap(with_hooks=False)
         if self._patch is not None:
             self._patch.revert()
         self._patch = None

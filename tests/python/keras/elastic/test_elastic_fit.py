@@ -98,6 +98,11 @@ def test_a_rank_is_lost_when_others_have_joined_and_others_have_not(undisturbed,
         assert one["history"] == undisturbed["history"]
 
 
+def test_weights_that_a_lost_master_alone_had_are_missed(tmp_path: Path):
+    result = train(3, tmp_path, "0:operation:12", "loaded", "epochs=1").good()
+    assert "all go on with those that rank 1 had. Load weights on all ranks" in result.stderr, result.said
+
+
 EARLY = "1:last:20,3:metric:30,0:batch_begin:22"
 
 

@@ -6,7 +6,8 @@ phase so often, or stops itself if COUNT is negative. OPTION: ``batch_norm``, ``
 ``with 1`` to ``with N`` say how many have; ``epochs=N``, ``slow``, ``grow=N``: rank 0 makes the first step, and then gives
 the hostfile ``FOLDER/hosts`` N slots; ``scaled``: batches and rates by the number of ranks; ``decay`` of weights; ``early``: a
 step changes weights, and a variable that no model knows, before it has gradients; ``unknown``: a layer keeps averages in
-variables that no model knows; ``late=N``: rank N hears that one is lost while it joins; or what is to be refused.
+variables that no model knows; ``loaded``: rank 0 alone has read weights; ``late=N``: rank N hears that one is lost while it
+joins; or what is to be refused.
 """
 
 from __future__ import annotations
@@ -256,6 +257,8 @@ def main() -> None:
     decay: dict[str, Any] = {"weight_decay": 0.1, "use_ema": True} if "decay" in OPTIONS else {}
     model.compile(keras.optimizers.Adam(rate, **decay), loss, metrics=["accuracy", largest], **given)
     trained.append(model.model)
+    if "loaded" in OPTIONS and NUMBER == "0":
+        model.model.set_weights([np.ones_like(weight) for weight in model.model.get_weights()])
     tnt.get_rank()
     come_to("joined")
     if "behind" in OPTIONS and NUMBER == "1":

@@ -1,6 +1,6 @@
 """elastic_other_data.py FOLDER [lost]: `evaluate` and `predict` in callbacks of `fit`, compared with plain Keras.
 
-lost: rank 1 is lost in such an evaluation, and rank 0 in a prediction.
+lost: rank 1 is lost in such an evaluation, and rank 0 in a prediction. Another model, which is not trained, was traced before.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ class Loss(keras.callbacks.Callback):
 
 
 class Evaluation(keras.callbacks.Callback):
-    """Evaluates and predicts before the first validation, and later."""
+    """Evaluates and predicts before the first validation, and later, with the model that is trained and with another one."""
 
-    def __init__(self) -> None:
+    def __init__(self, other: Any) -> None:
         super().__init__()
+        self.other = other
         self.found: list[float] = []
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -47,6 +48,8 @@ class Evaluation(keras.callbacks.Callback):
         losses = [[Loss(rank)] if "lost" in sys.argv and isinstance(trained, tnt.Model) else None for rank in (1, 0)]
         self.found.append(float(trained.evaluate(OTHER, OTHER_Y, batch_size=32, verbose=0, callbacks=losses[0])))
         self.found.append(float(np.sum(trained.predict(OTHER, batch_size=32, verbose=0, callbacks=losses[1]))))
+        self.found.append(float(self.other.evaluate(OTHER, OTHER_Y, batch_size=32, verbose=0)))
+        self.found.append(float(np.sum(self.other.predict(OTHER, batch_size=32, verbose=0))))
 
 
 class WithOwnEvaluate(keras.Sequential):
@@ -57,9 +60,12 @@ class WithOwnEvaluate(keras.Sequential):
 def found(kind: Any, wrap: Any) -> list[float]:
     global trained
     keras.utils.set_random_seed(1)
-    trained = wrap(kind([keras.Input((4,)), keras.layers.Dense(3, activation="tanh"), keras.layers.Dense(1)]))
-    trained.compile(keras.optimizers.SGD(0.05), "mse")
-    evaluation = Evaluation()
+    trained, other = (
+        wrap(kind([keras.Input((4,)), keras.layers.Dense(3, activation="tanh"), keras.layers.Dense(1)])) for _ in range(2)
+    )
+    for model in (trained, other):
+        model.compile(keras.optimizers.SGD(0.05), "mse")
+    evaluation = Evaluation(other)
     history = trained.fit(
         X, Y, batch_size=24, epochs=3, shuffle=False, verbose=0, validation_data=(X[:48], Y[:48]), callbacks=[evaluation]
     ).history
