@@ -137,7 +137,9 @@ TABLE = [
     # callbacks
     (LEGACY, "callback_list", "_supports_tf_logs", "spare Keras the wait for the numbers of a step"),
     (KERAS_3, "early_stopping", "_set_monitor_op", REMEMBER),
-    (BOTH, "model_checkpoint", "_batches_seen_since_last_saving _last_batch_seen", REMEMBER),
+    (BOTH, "model_checkpoint", "_batches_seen_since_last_saving _last_batch_seen _should_save_on_batch", REMEMBER),
+    (KERAS_3, "backup_and_restore", "_batches_seen_since_last_saving _should_save_on_batch", REMEMBER),
+    (LEGACY, "backup_and_restore", "_batches_count _current_epoch", REMEMBER),
     (KERAS_3, "swap_ema_weights", "_ema_weights_in_model", REMEMBER),
     (BOTH, "tensorboard", "_global_train_batch _previous_epoch_iterations", REMEMBER),
     (KERAS_3, "tensorboard", "_global_test_batch@3.7", REMEMBER),

@@ -71,6 +71,8 @@ class Agreement:
         self._failure: Exception | None = None
         self._rates: list[Any] | None = None
         self._warned = False
+        self.has_begun = False
+        """Whether all ranks have what callbacks have restored when the training began."""
 
     @property
     def failed(self) -> bool:
@@ -98,6 +100,7 @@ class Agreement:
             self._take_masters_state(model)
         if hook in self._may_change and hook in OUTER_HOOKS:
             self._take_masters_weights(model)
+        self.has_begun = self.has_begun or hook == "on_train_begin"
 
     def check_epoch(self, model: Any) -> None:
         """At the end of an epoch, before a callback may change weights: checks that none did within it. Collective.
@@ -171,7 +174,7 @@ class Agreement:
         where: [1, 0] before a collective call of a callback, [0, 1] after the hook, [0, 0] before a file is written.
         """
         values = np.array([float(rate.numpy()) for rate in self._learning_rates(model)])
-        with self._meeting(model):
+        with self.meeting(model):
             maxima: NDArray[Any] = collectives.all_reduce(np.concatenate([[state], where, values, -values]), op="max")
             if maxima[0] not in (_WRITES, _FAILED) and maxima[1] and maxima[2]:
                 in_call = collectives.all_gather(np.array(where[0]))
@@ -200,7 +203,7 @@ class Agreement:
         return self._rates
 
     @contextmanager
-    def _meeting(self, model: Any) -> Iterator[None]:
+    def meeting(self, model: Any) -> Iterator[None]:
         """The ranks meet in this context. If they do not, a callback has begun a collective call on some of them only."""
         try:
             yield

@@ -18,11 +18,21 @@ from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, files
 from tarantella.keras.adapter import keras
 from tarantella.keras.callback_placement import model_files
-from tarantella.keras.callback_placement.agreement import BATCH_HOOKS, HOOKS, AfterCallbacks, Agreement, BeforeCallbacks
+from tarantella.keras.callback_placement.agreement import (
+    BATCH_HOOKS,
+    HOOKS,
+    OUTER_HOOKS,
+    AfterCallbacks,
+    Agreement,
+    BeforeCallbacks,
+)
 from tarantella.keras.reduction.reducer import check_all
 from tarantella.keras.step.hooks import StepHooks
 from tarantella.keras.step.patch import patched
 from tarantella.settings import on_all_ranks
+
+Together = Callable[[Callable[[], None]], None]
+"""Calls the hook of a callback that runs on the master alone, and gives all ranks what has come of it. Collective."""
 
 ON_ALL_RANKS = "_tnt_run_on_all_ranks"  # attribute of the classes that `Callback` makes
 
@@ -91,6 +101,18 @@ def take_over(callbacks: Iterable[Any]) -> None:
     for callback in callbacks:
         if isinstance(callback, _StandIn):
             callback.take_over()
+
+
+def run_together(callbacks: Iterable[Any], together: Callable[[Any], Together | None]) -> None:
+    """Ranks go through the hooks of the master's callbacks together.
+
+    Args:
+        callbacks: as `for_fit` has given them.
+        together: what calls the hooks of one of the user's callbacks; None: they are called on the master alone.
+    """
+    for callback in callbacks:
+        if isinstance(callback, _StandIn):
+            callback.run_together(together)
 
 
 def for_evaluate(callbacks: Any) -> list[Any]:
@@ -187,6 +209,8 @@ class _StandIn(keras.callbacks.Callback):  # type: ignore[misc]
         self._here = runs_here(callback)
         # what has begun, and not ended, while the callback runs elsewhere: the hook of each beginning, and its arguments
         self._missed: dict[str, tuple[str, tuple[Any, ...]]] = {}
+        self._together: Together | None = None
+        self._counters: dict[str, Callable[[int], bool]] = {}  # of batches, by hooks
         self._served = served  # the context in which other ranks answer the master about state that they hold
         self._hooks = overridden(callback)
         self._is_everywhere = runs_on_all_ranks(callback) and not _is_known(callback)
@@ -199,12 +223,63 @@ class _StandIn(keras.callbacks.Callback):  # type: ignore[misc]
         if self._here or not runs_here(self._callback):
             return
         self._here = True
-        if isinstance(self._callback, _LOG):
+        if isinstance(self._callback, _LOG) and "on_train" in self._missed:
             self._callback.append = True
-        self.set_params(self.params)
-        self.set_model(self.model)
-        for hook, arguments in list(self._missed.values()):
-            self._run(hook, hook, *arguments)
+        if self.model is None:  # Keras gives it later
+            return
+        with self._beginning_late():
+            self.set_params(self.params)
+            self.set_model(self.model)
+            for hook, arguments in list(self._missed.values()):
+                self._run(hook, hook, *arguments)
+
+    @contextmanager
+    def _beginning_late(self) -> Iterator[None]:
+        """In this context the callback begins, and the model stays as it is on all ranks."""
+        is_harmless = _is_known(self._callback) and not restores(self._callback)
+        if is_harmless or self.model is None or self._agreement is None or not self._agreement.has_begun:
+            yield
+            return
+        variables = [*adapter.weights(self.model), *adapter.optimizer_variables(self.model)]
+        before = [variable.numpy() for variable in variables]
+        with adapter.without_restoring(self._callback) if restores(self._callback) else contextlib.nullcontext():
+            yield
+        pairs = zip(variables, before, strict=True)
+        changed = [(v, value) for v, value in pairs if v.numpy().tobytes() != value.tobytes()]
+        for variable, value in changed:
+            adapter.unwrap(variable).assign(value)
+        if changed:
+            runtime.logger.warning(
+                "%s has changed variables of the model as it began on the new rank 0: they have their values again",
+                _kind(self._callback).__name__,
+            )
+
+    def run_together(self, together: Callable[[Any], Together | None]) -> None:
+        """As `run_together` says."""
+        self._together = None if runs_on_all_ranks(self._callback) else together(self._callback)
+        found = {hook: adapter.batch_counter(self._callback, hook) for hook in self._hooks}
+        self._counters = {} if self._together is None else {hook: one for hook, one in found.items() if one is not None}
+
+    def come_to(self, hook: str, *args: Any, **kwargs: Any) -> None:
+        """Keras calls a hook."""
+        run = functools.partial(self._run, hook, hook, *args, **kwargs)
+        if self._together is None or self._agreement is None or hook not in self._hooks:
+            run()
+        elif hook in OUTER_HOOKS or self._counts(hook, *args, **kwargs):
+            with self._agreement.meeting(self.model):
+                self._together(run)
+        else:
+            run()
+
+    def _counts(self, hook: str, batch: int, logs: Any = None) -> bool:
+        """Counts a batch on a rank on which the callback does not run. Returns whether it writes a file now, on the master."""
+        if hook not in self._counters:
+            return False
+        before = dict(vars(self._callback))
+        is_due = self._counters[hook](batch)
+        if is_due or self._here:
+            vars(self._callback).update(before)
+        return is_due
 
     def set_params(self, params: Any) -> None:
         """Keras gives the arguments of `fit`."""
@@ -262,12 +337,12 @@ class _StandIn(keras.callbacks.Callback):  # type: ignore[misc]
 
 def _running(hook: str) -> Callable[..., None]:
     def run(self: _StandIn, *args: Any, **kwargs: Any) -> None:
+        self.come_to(hook, *args, **kwargs)
         subject, _, moment = hook.rpartition("_")
         if moment == "begin":
             self._missed[subject] = hook, args
         else:
             self._missed.pop(subject, None)
-        self._run(hook, hook, *args, **kwargs)
 
     return run
 

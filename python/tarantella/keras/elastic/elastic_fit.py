@@ -15,12 +15,11 @@ import tensorflow as tf
 from tarantella import collectives, generations, runtime
 from tarantella.errors import AbortedError, UnsupportedError
 from tarantella.keras import adapter
-from tarantella.keras.callback_placement import placement
-from tarantella.keras.checkpoint import callback_states
 from tarantella.keras.checkpoint.null_session import NullSession
 from tarantella.keras.elastic.handover import Handover, Part
 from tarantella.keras.elastic.kept_state import KeptState
 from tarantella.keras.elastic.last_batch import LastBatch
+from tarantella.keras.elastic.masters_callbacks import MastersCallbacks
 from tarantella.keras.elastic.newcomer import Newcomer
 from tarantella.keras.elastic.operations import NONE, NoState, operations
 from tarantella.keras.reduction import device
@@ -115,10 +114,10 @@ class ElasticFit(adapter.Callback):
         self._newcomer: Newcomer | None = None
         self._trained, self._hooks = model, hooks
         self._kept = KeptState(model, hooks.reproducible)
-        self._states: dict[str, Any] = {}  # of the master's callbacks when the epoch began
+        self._of_master = MastersCallbacks(callbacks)
         self._is_master = preparation.is_master  # what was made since then may have been made for another place
         self._batches: dict[str, LastBatch] = {}
-        self._parts: dict[str, Part] = {"session": session}
+        self._parts: dict[str, Part] = {"session": session, "callbacks": self._of_master}
         self._handover = Handover(model, hooks.loss_kinds, self._callbacks, self._batches, arguments, self._parts)
         self._functions: dict[str, Callable[[Any], Any]] = {}  # Keras' own, behind `_step`, traced under the eyes of `_kept`
         self._traced: set[str] = set()  # of them, those that were called in this fit and generation
@@ -163,7 +162,7 @@ class ElasticFit(adapter.Callback):
     @contextmanager
     def running(self) -> Iterator[None]:
         """Keras' `fit` runs in this context, with the hooks."""
-        self._warn_of_lone_callbacks()
+        self._of_master.begin(self._placed)
         functions = vars(self._trained)  # past what notes functions that Keras is asked to make anew
         self._hooks.metrics.observe_sums, self._hooks.observe_trace = self._kept.keep_sums, self._kept.note_trace
         functions.update({name: StandIn(self._step, name) for name in _FUNCTIONS})
@@ -176,17 +175,6 @@ class ElasticFit(adapter.Callback):
             self._door.close()
             self._hooks.metrics.observe_sums = self._hooks.observe_trace = None
             functions.update({name: self._functions.get(name) for name in _FUNCTIONS})
-
-    def _warn_of_lone_callbacks(self) -> None:
-        """Collective."""
-        own = [type(callback).__name__ for callback in self._callbacks]
-        on_master = collectives.broadcast_object(own)
-        lone = [name for name in dict.fromkeys(on_master) if on_master.count(name) > own.count(name)]
-        if collectives.all_reduce(int(bool(lone)), "max"):
-            runtime.logger.warning(
-                "--elastic: rank 0 has callbacks that another rank was not given, so they end with rank 0: give all ranks the "
-                "same, as Tarantella runs those that write files on the master alone"
-            )
 
     def on_train_begin(self, logs: Any = None) -> None:
         if self._newcomer is not None:
@@ -211,15 +199,7 @@ class ElasticFit(adapter.Callback):
         if self._newcomer is not None:
             self._newcomer.begin_epoch(epoch)
         self._kept.has_sums = False
-
-        def states() -> Any:  # with the master of then, if a rank is lost and this is made again
-            here = callback_states.collect(self._of_master()) if runtime.is_master_rank() else None
-            return collectives.broadcast_object(here)
-
-        self._states = collectives.as_one(states)
-
-    def _of_master(self) -> list[Any]:
-        return [callback for callback in self._callbacks if not placement.runs_on_all_ranks(callback)]
+        self._of_master.note()
 
     def on_test_begin(self, logs: Any = None) -> None:
         self._kept.has_sums = False
@@ -282,17 +262,14 @@ class ElasticFit(adapter.Callback):
         if runtime.is_master_rank() and not self._is_master:
             self._is_master = True
             self._session.take_over()
-            placement.take_over(self._placed)
-            callback_states.restore(self._of_master(), self._states)
+            self._of_master.take_over()
 
     def _hand_over(self, source: int) -> None:
         """Gives newcomers what `fit` knows beside the model. Collective."""
         is_source = runtime.get_rank() == source
-        told = [self._handover.record(), self._states] if is_source else None
-        record, states = collectives.broadcast_object(told, source)
+        record = collectives.broadcast_object(self._handover.record() if is_source else None, source)
         if generations.is_newcomer():
             self._handover.take(record)
-            self._states = states
             generations.has_joined()
 
 

@@ -193,6 +193,19 @@ def test_the_new_master_goes_on_with_files_and_output(tmp_path: Path):
     assert found_in(tmp_path)[1]["rank"] == 0
 
 
+def test_what_the_master_has_written_and_counted_is_not_lost_with_it(undisturbed, tmp_path: Path):
+    """One master is lost within an epoch, after a backup, and the next one where the others have come to the epoch's end."""
+    options = "batch_norm", "dropout", "files", "backup"
+    result = train(SHARDS, tmp_path, "0:batch_end:15,1:epoch_end:2", *options, shards=SHARDS).good()
+    for one in found_in(tmp_path).values():
+        assert one["digest"] == undisturbed["digest"], result.said
+    losses = undisturbed["history"]["loss"]
+    lines = [line.split(",") for line in (tmp_path / "log.csv").read_text().splitlines()]
+    assert [line[0] for line in lines] == ["epoch", "0", "1", "2"]
+    assert [float(line[lines[0].index("loss")]) for line in lines[1:]] == losses
+    assert json.loads((tmp_path / "backup/training_metadata.json").read_text()) == {"epoch": 2, "batch": 7}
+
+
 @pytest.mark.parametrize(("ranks", "options"), [(2, []), (3, ["lost"])])
 def test_what_evaluates_inside_of_fit_gets_its_own_data(tmp_path: Path, ranks: int, options: list[str]):
     script = RANKS / "keras/elastic_other_data.py"

@@ -1,9 +1,9 @@
 """elastic.py FOLDER PLAN [OPTION...]: a training that loses ranks. Each rank that is left writes what it has into FOLDER.
 
 PLAN: ``NUMBER:PHASE:COUNT`` with commas: the rank with which the launcher began as NUMBER kills itself when it comes to this
-phase so often, or stops itself if COUNT is negative. OPTION: ``batch_norm``, ``dropout``, ``files``, ``checkpoint``, ``more``,
-``behind``, ``await=N``: steps are slow until N ranks, newcomers among them, have each made one or ended, and phases
-``with 1`` to ``with N`` say how many have; ``epochs=N``, ``slow``, ``grow=N``: rank 0 makes the first step, and then gives
+phase so often, or stops itself if COUNT is negative. OPTION: ``batch_norm``, ``dropout``, ``files``, ``backup``, ``more``,
+``checkpoint``, ``behind``, ``await=N``: steps are slow until N ranks, newcomers among them, have each made one or ended, and
+phases ``with 1`` to ``with N`` say how many have; ``epochs=N``, ``slow``, ``grow=N``: rank 0 makes the first step, and then gives
 the hostfile ``FOLDER/hosts`` N slots; ``scaled``: batches and rates by the number of ranks; ``decay`` of weights; ``early``: a
 step changes weights, and a variable that no model knows, before it has gradients; ``unknown``: a layer keeps averages in
 variables that no model knows; ``loaded``: rank 0 alone has read weights; ``late=N``: rank N hears that one is lost while it
@@ -267,6 +267,8 @@ def main() -> None:
     if "files" in OPTIONS:
         callbacks.append(keras.callbacks.ModelCheckpoint(FOLDER / "best.keras", monitor="loss", save_best_only=True))
         callbacks.append(keras.callbacks.CSVLogger(FOLDER / "log.csv"))
+    if "backup" in OPTIONS:
+        callbacks.append(keras.callbacks.BackupAndRestore(FOLDER / "backup", save_freq=4, delete_checkpoint=False))
     if "checkpoint" in OPTIONS:
         callbacks.append(tnt.callbacks.Checkpoint(FOLDER / "checkpoints", every_steps=4))
     seed = 4 if is_odd("data") else 3

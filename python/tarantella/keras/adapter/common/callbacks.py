@@ -3,13 +3,16 @@
 import functools
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from tarantella.keras.adapter.front_end import LEGACY, keras
+
+_SAVING = ("_batches_seen_since_last_saving", "_last_batch_seen")
 
 
 class Callback(keras.callbacks.Callback):  # type: ignore[misc]
@@ -38,7 +41,9 @@ def callback_states() -> list[tuple[type, tuple[str, ...]]]:
     names = {
         "EarlyStopping": ("wait", "stopped_epoch", "best", "best_epoch", "best_weights"),
         "ReduceLROnPlateau": ("wait", "best", "cooldown_counter"),
-        "ModelCheckpoint": ("best", "epochs_since_last_save", "_batches_seen_since_last_saving", "_last_batch_seen"),
+        "ModelCheckpoint": ("best", "epochs_since_last_save", *_SAVING),
+        "BackupAndRestore": ("_current_epoch", "_batches_count", *_SAVING),
+        "CSVLogger": ("keys",),
         "SwapEMAWeights": ("_ema_weights_in_model",),
         "TensorBoard": ("_global_train_batch", "_global_test_batch", "_previous_epoch_iterations"),
     }
@@ -55,6 +60,54 @@ def remember(callback: Any, attributes: dict[str, Any]) -> None:
         if choose is not None and callback.monitor_op is None:
             choose(callback)
     vars(callback).update(attributes)
+
+
+def batch_counter(callback: Any, hook: str) -> Callable[[int], bool] | None:
+    """What counts a batch as this hook of one of Keras' callbacks does, and does nothing else; None if the hook counts none.
+
+    It returns whether the hook would write a file at this batch.
+    """
+    if hook in (counted := {"on_train_batch_begin": "_global_train_batch", "on_test_batch_begin": "_global_test_batch"}):
+        if isinstance(callback, callback_kinds("TensorBoard")) and counted[hook] in vars(callback):
+            return lambda _: _count(callback, counted[hook], None)
+        return None
+    frequency = getattr(callback, "save_freq", None)
+    if hook != "on_train_batch_end" or not isinstance(frequency, int) or not frequency:
+        return None
+    for kind in callback_kinds("BackupAndRestore", "ModelCheckpoint"):
+        methods = (hook, "_should_save_on_batch")  # as Keras has them
+        is_plain = isinstance(callback, kind) and all(getattr(type(callback), m, 0) is getattr(kind, m, 0) for m in methods)
+        if is_plain:
+            if "_batches_count" in vars(callback):  # legacy Keras
+                return lambda _: _count(callback, "_batches_count", frequency)
+            counter: Callable[[int], bool] = callback._should_save_on_batch
+            return counter
+    return None
+
+
+def _count(callback: Any, name: str, end: int | None) -> bool:
+    """Counts one more. end: where it begins anew. Returns whether it did."""
+    count = vars(callback)[name] + 1
+    is_over = end is not None and count >= end
+    vars(callback)[name] = 0 if is_over else count
+    return is_over
+
+
+@contextmanager
+def without_restoring(callback: Any) -> Iterator[None]:
+    """In this context a `BackupAndRestore` finds nothing to restore."""
+    owner: Any = callback
+    attributes: dict[str, Any] = {"_weights_path": "", "_training_metadata_path": ""}
+    if LEGACY:
+        owner, attributes = tf.train.CheckpointManager, {"restore_or_initialize": lambda _: None}
+    before = {name: getattr(owner, name) for name in attributes}
+    for name, value in attributes.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
 
 
 def tensorboard_folders() -> tuple[str, ...]:
