@@ -51,7 +51,7 @@ class Likeness:
 
     @contextmanager
     def handing_out(self) -> Iterator[None]:
-        """The master gives all ranks its weights in this context. Warns if it has become another one, with weights of its own."""
+        """The master gives all ranks its weights in this context. Warns if another one has become it and has its own."""
         rank, self._other_than_masters = self._other_than_masters, None
         own = None if rank is None else self._sample_of_all()
         yield
