@@ -28,6 +28,9 @@ class NullSession:
         """
         return dataset
 
+    def validate_on(self, data: Any, steps: int | None) -> None:
+        """Says what Keras' `fit` gets as validation data, and ``validation_steps``."""
+
     def finished_history(self) -> Any:
         """If the training is over already: its `History`, after the model was given its last state. Otherwise None."""
         return None

@@ -2,9 +2,10 @@
 
 The elements of a dataset depend on what was taken from it before: a shuffle draws a new seed for each iterator, and a generator
 continues where it stopped. So a training that was restarted lets Keras run its epochs and steps from the first one on, with a
-training function that takes the batches and drops them (`Replay.step`). Every iterator is made as it was, and everything that
-wants to know of epochs hears of them. If the dataset depends only on how many iterators were made and begun
-(`depends_on_iterators_only`), one batch of each earlier epoch is enough.
+training function that takes the batches and drops them (`Passage.step`), and with such a test function, as validation data
+depend on what was taken as well. Every iterator is made as it was, and everything that wants to know of epochs hears of them.
+If a dataset depends only on how many iterators were made and begun (`depends_on_iterators_only`), one batch of each earlier
+epoch is enough, and of each earlier validation.
 """
 
 from collections.abc import Sequence
@@ -20,11 +21,16 @@ from tarantella.keras.callback_placement import placement
 from tarantella.keras.checkpoint.position import FingerprintedDataset, Position
 from tarantella.keras.step.patch import Patch
 
-_MUTED_HOOKS = ("on_epoch_begin", "on_epoch_end", "on_train_batch_begin", "on_train_batch_end")
+_MUTED_HOOKS = (
+    *("on_epoch_begin", "on_epoch_end", "on_train_batch_begin", "on_train_batch_end"),
+    *("on_test_begin", "on_test_end", "on_test_batch_begin", "on_test_batch_end"),
+)
 
 
 class Passage:
-    """Goes through the data without training. Callbacks hear nothing of epochs and steps meanwhile.
+    """Goes through the data without training. Callbacks hear nothing of epochs, steps and validations meanwhile.
+
+    An `evaluate` of the class's own is left out: it may need what only a real one computes.
 
     Args:
         model: the model that is trained.
@@ -44,17 +50,33 @@ class Passage:
         self._skips = skips_epochs
         self._epoch = initial_epoch
         self._step = 0  # of the epoch
-        self._train_function: Any = None
+        self._has_own_evaluate = adapter.has_own(model, "evaluate")
+        self._skips_validations = False  # whether one batch of each is enough
+        self._validates_alike = False  # whether each of them has the same batches, whatever was taken before
+        self._begins_validation = False  # if one follows
+        self._functions: dict[str, Any] = {}  # the model's, while others are in their place
         self._patch: Patch | None = None
 
+    def validate_on(self, data: Any, steps: int | None) -> None:
+        """Says what Keras' `fit` gets as validation data, and ``validation_steps``. All is taken from other data."""
+        if isinstance(data, tf.data.Dataset):
+            is_known = steps is not None or int(data.cardinality()) >= 0
+            self._skips_validations = is_known and depends_on_iterators_only(data)
+            self._validates_alike = depends_on_iterators_only(data) and not _shuffles(data)
+        else:
+            self._skips_validations = self._validates_alike = isinstance(data, (tuple, list)) and len(data) > 1  # arrays
+
     def begin(self) -> None:
-        """Takes the place of the model's training function and of the validation."""
+        """Takes the place of the model's functions for training and tests."""
         self.muted = True
-        self._train_function, self._model.train_function = self._model.train_function, self.step
-        has_own = self._hooks is not None and self._hooks.validation is not None  # in the place of the model's `evaluate`
-        place = (self._hooks, "validation") if has_own else (self._model, "evaluate")
-        self._patch = Patch([(*place, lambda *args, **kwargs: {})])
-        self._patch.apply()
+        functions = vars(self._model)  # past what notes functions that Keras is asked to make anew
+        self._functions = {name: functions.get(name) for name in ("train_function", "test_function")}
+        functions.update(train_function=self.step, test_function=self._test_step)
+        if self._has_own_evaluate:
+            has_hooks = self._hooks is not None and self._hooks.validation is not None  # in the place of the model's
+            place = (self._hooks, "validation") if has_hooks else (self._model, "evaluate")
+            self._patch = Patch([(*place, self._leave_out_validation)])
+            self._patch.apply()
 
     def end(self) -> None:
         """Gives them back, if `begin` was called."""
@@ -62,7 +84,21 @@ class Passage:
         if self._patch is not None:
             self._patch.revert()
             self._patch = None
-            self._model.train_function = self._train_function
+        vars(self._model).update(self._functions)
+        self._functions = {}
+
+    def _leave_out_validation(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        if not self._validates_alike:
+            self.miss_validation()
+        return {}
+
+    def miss_validation(self) -> None:
+        """A validation is left out, and later ones may have other batches for that."""
+        runtime.logger.warning(
+            "an evaluate of the model's own is not called on the way to %s: later validations may have other batches than "
+            "without the restart, as the validation data depend on how often they were read",
+            self.target,
+        )
 
     def silenced(self, callback: Any) -> Any:
         """The same callback, which hears nothing of steps and epochs while they are muted."""
@@ -81,7 +117,7 @@ class Passage:
 
     def begin_epoch(self, epoch: int) -> None:
         """Keras begins an epoch."""
-        self._epoch, self._step = epoch, 0
+        self._epoch, self._step, self._begins_validation = epoch, 0, True
 
     def step(self, iterator: Any) -> dict[str, Any]:
         """Takes the batches of one call of the training function.
@@ -101,8 +137,15 @@ class Passage:
         self._step += taken
         return self.logs
 
+    def _test_step(self, iterator: Any) -> dict[str, Any]:
+        wanted = adapter.steps_per_execution(self._model)
+        if (self._begins_validation or not self._skips_validations) and _taken(iterator, wanted) == 0:
+            raise StopIteration
+        self._begins_validation = False
+        return {}
+
     def _take(self, iterator: Any, wanted: int) -> int:
-        return next((taken for taken in range(wanted) if next(iterator, None) is None), wanted)
+        return _taken(iterator, wanted)
 
     def has_arrived(self) -> bool:
         """Whether the last step was the last one before the position."""
@@ -111,6 +154,10 @@ class Passage:
     def missed(self) -> str | None:
         """How the data ends before the position, when Keras ends an epoch; None if it does not."""
         return f"ends after {self._step} batches of epoch {self._epoch + 1}" if self._epoch >= self.target.epoch else None
+
+
+def _taken(iterator: Any, wanted: int) -> int:
+    return next((taken for taken in range(wanted) if next(iterator, None) is None), wanted)
 
 
 class Replay(Passage):
@@ -210,6 +257,10 @@ def depends_on_iterators_only(dataset: tf.data.Dataset) -> bool:
         if any(_keeps_state(name) for name in operations):
             return False
     return True
+
+
+def _shuffles(dataset: tf.data.Dataset) -> bool:
+    return any(datasets.kind(one).startswith("Shuffle") for one in datasets.everything(dataset))
 
 
 def runs_python(dataset: tf.data.Dataset) -> bool:

@@ -96,6 +96,10 @@ class CheckpointSession(NullSession):
             runtime.logger.info("the training goes on with %s, at first without training: %s", target, how)
         return self._data.dataset
 
+    def validate_on(self, data: Any, steps: int | None) -> None:
+        if self._replay is not None:
+            self._replay.validate_on(data, steps)
+
     def finished_history(self) -> Any:
         if self._stored is None or not self._is_over:
             return None
@@ -124,8 +128,8 @@ class CheckpointSession(NullSession):
             on_epoch_end=self._after_epoch,
             on_test_begin=self._begin_validation,
             on_test_batch_end=self._after_test_batch,
-            on_test_end=self._end_validation,
             on_train_end=self._end_training,
+            **({} if self._validation is None else {"on_test_end": self._validation.end}),
         )
         return [first, *given, epochs, last]
 
@@ -212,10 +216,6 @@ class CheckpointSession(NullSession):
         position = Position(self._epoch, self._step, self._steps_done)
         self._save(position, must=True)
         self._exit(position)
-
-    def _end_validation(self, logs: Any = None) -> None:
-        if self._validation is not None:
-            self._validation.end()
 
     def _after_epoch(self, epoch: int, logs: Any = None) -> None:
         if self._replay is not None:

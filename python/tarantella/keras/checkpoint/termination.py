@@ -85,6 +85,6 @@ class Validation:
         self._schedule.due_after_step(self._batches)
         return self._schedule.is_over
 
-    def end(self) -> None:
-        """The validation has come to its end."""
+    def end(self, logs: Any = None) -> None:
+        """The validation has come to its end. logs: as a callback gets them."""
         self.before = None

@@ -74,6 +74,7 @@ class GlobalBatches:
     Args:
         name: for the log and for errors, such as ``"training data"``.
         x, y, ...: as Keras takes them; steps is ``steps_per_epoch``, or the like.
+        goes_on: whether Keras goes on with the same iterator after these steps, as in training; otherwise it makes another one.
         options: as `adapter.source` takes them.
 
     Raises:
@@ -90,13 +91,14 @@ class GlobalBatches:
         steps: int | None = None,
         shuffle: bool = False,
         class_weight: Any = None,
+        goes_on: bool = False,
         **options: Any,
     ) -> None:
         self.name = name
         if isinstance(x, tf.data.Dataset):
             split.check_axis_of_samples(x.element_spec, getattr(options.get("model"), "inputs", None))
         self.source = adapter.source(x, y, sample_weight, batch_size, steps, shuffle, class_weight, **options)
-        self.dataset = adapter.batches(self.source)
+        self.dataset = adapter.batches(self.source, None if goes_on else steps)
         self.batch_size = datasets.batch_size(self.dataset) or batch_size
         self._given_steps = steps
 

@@ -88,6 +88,7 @@ class FitArguments:
             class_weight=self.class_weight,
             model=model,
             epochs=self.epochs - self.initial_epoch,
+            goes_on=True,
             **self.loading,
         )
 
@@ -152,6 +153,7 @@ def _fit_with_checkpoints(model: Any, arguments: FitArguments, settings: Checkpo
     history = session.finished_history()
     if history is not None:
         return history
+    session.validate_on(arguments.validation_data, arguments.validation_steps)
     callbacks = session.callbacks_for_keras(others, arguments.verbose, adapter.EpochNotifier(batches.source))
     with session.running():
         return keras_method(model, "fit")(
@@ -206,12 +208,15 @@ def _fit_on_all_ranks(
     elastic = elastic_fit.create(preparation, model.keras_model, hooks, others, session, numbers, is_whole)
     if elastic is not None:
         training = elastic.training(training, batches.steps)
-        validation_parts = None if validation_parts is None else elastic.validation(validation_parts)
+        validation_parts = (
+            None if validation_parts is None else elastic.validation(validation_parts, arguments.validation_steps)
+        )
     first_batches, validate = FirstBatches(model, elastic), None
     training = first_batches.dataset(training, steps, is_divided)
     if validation is not None and validation_parts is not None:
         given, size = arguments.validation_data, arguments.validation_batch_size or arguments.batch_size
         validate = own_methods.Validation(model, given, size, validation, sharing_validation, first_batches)
+        session.validate_on(validation_parts, arguments.validation_steps)
         validation_parts = validate.parts = first_batches.dataset(validation_parts, ["test_step"], distribute_validation)
     with hooks.validating(validate):
         iterated = {"batches": batches, "training": training, "validation": validation_parts, "first_batches": first_batches}

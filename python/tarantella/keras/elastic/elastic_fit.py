@@ -130,8 +130,10 @@ class ElasticFit(adapter.Callback):
         self._batches["train_function"] = LastBatch(dataset)
         return self._batches["train_function"].dataset
 
-    def validation(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        """The same dataset for Keras to iterate over."""
+    def validation(self, dataset: tf.data.Dataset, steps: int | None) -> tf.data.Dataset:
+        """The same dataset for Keras to iterate over. steps: of a validation, if it has not all of them."""
+        if self._newcomer is not None:
+            self._newcomer.validate_on(dataset, steps)
         self._batches["test_function"] = LastBatch(dataset)
         return self._batches["test_function"].dataset
 
@@ -203,6 +205,10 @@ class ElasticFit(adapter.Callback):
 
     def on_test_begin(self, logs: Any = None) -> None:
         self._kept.has_sums = False
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch == 0 and "test_function" in self._batches:  # on its way a newcomer may take this one alone
+            self._batches["test_function"].note()
 
     def _step(self, name: str, iterator: Any) -> Any:
         if self._hooks.functions.are_on_other_data:  # of which no batch is at hand, to be taken again

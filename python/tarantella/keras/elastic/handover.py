@@ -55,6 +55,7 @@ class Handover:
             "common seed": has_common_seed,
             "variables": _described(self._model, has_common_seed),
             "batch": self._batches["train_function"].fingerprint(),
+            "validated on": self._validated_on(),
             "epochs": list(history.epoch),
             "history": {name: list(values) for name, values in history.history.items()},
             "callbacks": callback_states.collect(self._callbacks),
@@ -99,7 +100,16 @@ class Handover:
                 "its data is not the others', or in another order: give a seed to whatever is random in the dataset, and make "
                 "the dataset anew for each fit"
             )
+        if None not in (self._validated_on(), record["validated on"]) and self._validated_on() != record["validated on"]:
+            return (
+                "its last validation would have had other batches than the others': give a seed to whatever is random in the "
+                "validation data, and make them anew for each fit"
+            )
         return None
+
+    def _validated_on(self) -> int | None:
+        """The fingerprint of the first batch of the last validation."""
+        return None if "test_function" not in self._batches else self._batches["test_function"].noted
 
     def _numbers(self) -> dict[str, int | None]:
         return {**self._arguments, **{f"batches of {name}": one.cardinality for name, one in self._batches.items()}}

@@ -20,10 +20,12 @@ class LastBatch:
     Attributes:
         dataset: gives the same elements.
         cardinality: how many, as TensorFlow tells it.
+        noted: the fingerprint of the last one that was noted; None if none was.
     """
 
     def __init__(self, dataset: tf.data.Dataset) -> None:
         self._spec = dataset.element_spec
+        self.noted: int | None = None
         self.cardinality = int(dataset.cardinality())
         parts = tf.nest.flatten(self._spec, expand_composites=True)
         with tf.device("CPU:0"):
@@ -37,6 +39,10 @@ class LastBatch:
     def fingerprint(self) -> int:
         """A hash of this element's dense tensors."""
         return int(split.fingerprint([variable.read_value() for variable in self._kept]))
+
+    def note(self) -> None:
+        """Notes the element that was given last, by which ranks are compared later."""
+        self.noted = self.fingerprint()
 
     def again(self) -> Any:
         """An iterator that has this element alone."""

@@ -19,6 +19,14 @@ PATIENCE = 10.0
 """Seconds: the same for a newcomer that comes no nearer, as it reads data as slowly as the others."""
 
 
+class _Way(Passage):
+    def miss_validation(self) -> None:
+        raise generations.refusal(
+            "its model has an evaluate of its own, which it does not call on its way, and the validation data depend on how "
+            "often they were read: give the same batches for each validation, without a shuffle, or leave evaluate to Keras"
+        )
+
+
 class Newcomer:
     """The way of one `fit` to the others.
 
@@ -34,12 +42,16 @@ class Newcomer:
     ) -> None:
         skips = steps is None and int(dataset.cardinality()) >= 0 and depends_on_iterators_only(dataset)
         self._training = training
-        self._passage = Passage(model, hooks, Target(initial_epoch, 0, 0), initial_epoch, skips)
+        self._passage = _Way(model, hooks, Target(initial_epoch, 0, 0), initial_epoch, skips)
         self._asked = time.monotonic()
         self._longest = float("inf")  # seconds of the last way
         self._meets = False  # whether the others wait at the target
         self.has_arrived = False
         """Whether it is there: the next step is the one before which they wait."""
+
+    def validate_on(self, dataset: tf.data.Dataset, steps: int | None) -> None:
+        """Says what it is validated on: a dataset of batches, and how many of them if not on all."""
+        self._passage.validate_on(dataset, steps)
 
     def silenced(self, callback: Any) -> Any:
         return self._passage.silenced(callback)

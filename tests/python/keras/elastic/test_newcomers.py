@@ -68,11 +68,12 @@ def test_the_bits_are_those_of_the_undisturbed_training(undisturbed, tmp_path: P
 
 
 def test_newcomers_take_what_the_model_does_not_know(tmp_path: Path):
+    """And they are at the same place in the validation data, which others have read in each epoch."""
     found = []
     for plan, newcomers, left in (("", 0, {0, 1}), ("1:batch_end:4,0:with 3:1", 1, {2})):
         folder = tmp_path / f"{len(found)}"
         folder.mkdir()
-        result = train(2, folder, plan, "unknown", newcomers=newcomers).good()
+        result = train(2, folder, plan, "unknown", "drawn", newcomers=newcomers).good()
         assert found_in(folder).keys() == left, result.said
         found.append(next(iter(found_in(folder).values())))
     undisturbed, disturbed = found
@@ -87,7 +88,7 @@ def test_without_shards_a_newcomer_becomes_the_master_and_goes_on_with_files(tmp
     for plan, newcomers, left in (("", 0, {0, 1}), ("0:batch_end:4,1:with 3:1", 1, {2})):
         folder = tmp_path / f"{len(losses)}"
         folder.mkdir()
-        result = train(2, folder, plan, "files", "checkpoint", newcomers=newcomers).good()
+        result = train(2, folder, plan, "files", "checkpoint", "generator", newcomers=newcomers).good()
         assert found_in(folder).keys() == left, result.said
         losses.append([one["history"] for one in found_in(folder).values()])
         lines = (folder / "log.csv").read_text().splitlines()

@@ -6,8 +6,9 @@ phase so often, or stops itself if COUNT is negative. OPTION: ``batch_norm``, ``
 phases ``with 1`` to ``with N`` say how many have; ``epochs=N``, ``slow``, ``grow=N``: rank 0 makes the first step, and then
 gives the hostfile ``FOLDER/hosts`` N slots; ``scaled``: batches and rates by the number of ranks; ``decay`` of weights;
 ``early``: a step changes weights, and a variable that no model knows, before it has gradients; ``unknown``: a layer keeps
-averages in variables that no model knows; ``loaded``: rank 0 alone has read weights; ``late=N``: rank N hears that one is
-lost while it joins; or what is to be refused.
+averages in variables that no model knows; ``loaded``: rank 0 alone has read weights; ``drawn``, ``generator``: validation
+data that depend on how often they were read; ``late=N``: rank N hears that one is lost while it joins; or what is to be
+refused.
 """
 
 from __future__ import annotations
@@ -210,6 +211,21 @@ class Phases(keras.callbacks.Callback):
         come_to("train_end")
 
 
+def validation_data(x: Any, y: Any) -> dict[str, Any]:
+    def batches() -> Any:
+        numbers = np.random.default_rng(1)
+        while True:
+            chosen = numbers.integers(0, 60, 20)
+            yield x[chosen], y[chosen]
+
+    if "generator" in OPTIONS:
+        return {"validation_data": batches(), "validation_steps": 3}
+    if "drawn" in OPTIONS:
+        drawn = tf.data.Dataset.from_tensor_slices((x[:60], y[:60])).shuffle(60, seed=1).batch(20)
+        return {"validation_data": drawn, "validation_steps": 2}
+    return {"validation_data": (x[:60], y[:60]), "validation_batch_size": 20}
+
+
 def digest(model: Any) -> str:
     variables = [*model.variables, *model.optimizer.variables]
     return hashlib.sha256(b"".join(np.ascontiguousarray(v.numpy()).tobytes() for v in variables)).hexdigest()
@@ -280,8 +296,7 @@ def main() -> None:
     if "twice" in OPTIONS:
         model.fit(data, epochs=1, verbose=0, validation_data=(x[:60], y[:60]), validation_batch_size=20)
     own = {"tnt_distribute_dataset": False} if "own_data" in OPTIONS else {}
-    history = model.fit(data, epochs=EPOCHS, validation_data=(x[:60], y[:60]), validation_batch_size=20, verbose=2,
-                        callbacks=callbacks, **own)  # fmt: skip
+    history = model.fit(data, epochs=EPOCHS, verbose=2, callbacks=callbacks, **validation_data(x, y), **own)
     found = {"history": history.history, "digest": digest(model.model), "ranks": tnt.get_size(), "rank": tnt.get_rank()}
     found["steps"], found["traces"] = int(Early.steps), seen["trace of last"]
     found["kept"] = [

@@ -113,8 +113,8 @@ def validation_split(x: Any, y: Any, sample_weight: Any, part: float) -> tuple[t
     return tuple(training), tuple(validation)
 
 
-def batches(source: _Source) -> tf.data.Dataset:
-    """The dataset of the batches that Keras would train on."""
+def batches(source: _Source, at_most: int | None = None) -> tf.data.Dataset:
+    """The dataset of the batches that Keras would train on. at_most: not used; its threads take more of a generator anyway."""
     return source.dataset
 
 

@@ -1,5 +1,6 @@
 """How Keras 3 reads data."""
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -93,8 +94,14 @@ def validation_split(x: Any, y: Any, sample_weight: Any, part: float) -> tuple[t
     return tuple(training), tuple(validation)
 
 
-def batches(source: Any) -> tf.data.Dataset:
-    """The dataset of the batches that Keras would train on."""
+def batches(source: Any, at_most: int | None = None) -> tf.data.Dataset:
+    """The dataset of the batches that Keras would train on.
+
+    at_most: no iterator takes more of a generator. What it would prefetch is missing in the next one.
+    """
+    generator = getattr(source, "generator", None)
+    if at_most is not None and generator is not None:
+        source.generator = lambda: itertools.islice(generator(), at_most)
     dataset = source.get_tf_dataset()
     # Keras counts the batches of arrays; their dataset does not know the number. Without it, the last step of an epoch would
     # find no data when the optimizer has counted it already

@@ -149,7 +149,8 @@ def shuffled() -> dict[str, Any]:
         "optimizer": keras.optimizers.Adam(0.02),  # whose steps depend on how many there were
         "compile": {"metrics": ["mae", keras.metrics.AUC(name="auc")]},  # whose state is of several numbers
         "model": network(tnt.keras.layers.SyncBatchNormalization()),
-        "validation_data": (X, Y),
+        "validation_data": dataset().shuffle(SAMPLES, seed=9).batch(BATCH),
+        "validation_steps": 2,  # other samples in each epoch
         "callbacks": callbacks,
         "breaks_off": 2 * STEPS + 3,
     }
@@ -162,15 +163,22 @@ def after_an_epoch() -> dict[str, Any]:
 
 @case
 def random_maps() -> dict[str, Any]:
-    """Each batch depends on how many were made before; gradients are accumulated over three steps, where Keras can."""
-    generator = tf.random.Generator.from_seed(8)
+    """Each batch depends on how many were made before, in validations as well.
+
+    Gradients are accumulated over three steps, where Keras can.
+    """
+    generator, of_validation = tf.random.Generator.from_seed(8), tf.random.Generator.from_seed(9)
 
     def noisy(x: Any, y: Any) -> Any:
         return x + generator.normal([6]) / 10 + tf.random.uniform([6], seed=5), y
 
+    def validated(x: Any, y: Any) -> Any:
+        return x + of_validation.normal([6]), y
+
     accumulates = {} if LEGACY else {"gradient_accumulation_steps": 3}
     return {
         "x": dataset().shuffle(SAMPLES, seed=4).map(noisy).batch(BATCH),
+        "validation_data": dataset().map(validated).batch(BATCH),
         "optimizer": keras.optimizers.SGD(0.1, momentum=0.9, **accumulates),
     }
 
