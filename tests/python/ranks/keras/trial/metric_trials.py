@@ -113,7 +113,7 @@ def numbers(make: Callable[[], Any], own: bool, metrics: Callable[[], list[Any]]
 def both(make: Callable[[], Any], metrics: Callable[[], list[Any]] = list, **options: Any) -> list[Any]:
     logged.clear()
     ours = numbers(make, True, metrics, **options)
-    said = [message for message in logged if "metric" in message or "neither" in message]
+    said = [message for message in logged if "the metric" in message or "neither" in message]
     with unwrapped_models.internal_call():
         return [ours, numbers(make, False, metrics), said]
 
