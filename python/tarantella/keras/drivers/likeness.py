@@ -51,7 +51,7 @@ class Likeness:
 
     @contextmanager
     def handing_out(self) -> Iterator[None]:
-        """The master gives all ranks its weights in this context. Warns if it is another one by now, with weights of its own."""
+        """The master gives all ranks its weights in this context. Warns if it is another one by now, and gives other ones."""
         rank, self._other_than_masters = self._other_than_masters, None
         own = None if rank is None else self._sample_of_all()
         yield
