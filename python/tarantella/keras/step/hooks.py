@@ -153,9 +153,14 @@ class StepHooks:
     def _attributes(self) -> list[Attribute]:
         model = self._model
         train_step = self._train_step(self.metrics.with_sums_scaled("train_step", model.train_step))
+
+        def note_trace(graph: Any, early: Sequence[Any]) -> None:
+            if self.observe_trace is not None:
+                self.observe_trace(graph, early)
+
         return [
             *((model, name, self._local_call(name)) for name in _CALLS),
-            (model, "train_step", atomic.atomic(self._trainability.kept(train_step), self._note_trace)),
+            (model, "train_step", atomic.atomic(self._trainability.kept(train_step), note_trace)),
             (model, "test_step", self._test_step(self.metrics.with_sums_scaled("test_step", model.test_step))),
             (model, "predict_step", self._predict_step(model.predict_step)),
             *self.metrics.hooks(),
@@ -166,10 +171,6 @@ class StepHooks:
             *(hook for optimizer in adapter.held_optimizers(model) for hook in self._optimizer_hooks(optimizer)),
             *([] if self._compiled is None else self._compiled.functions()),
         ]
-
-    def _note_trace(self, graph: Any, early: Sequence[Any]) -> None:
-        if self.observe_trace is not None:
-            self.observe_trace(graph, early)
 
     def _hooks_of_own_loss(self) -> Iterator[Attribute]:
         sums, step = self._step.loss_kinds.own_by_sums, self._step
