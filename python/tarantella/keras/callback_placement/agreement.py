@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 from numpy.typing import NDArray
 
 from tarantella import collectives, runtime
@@ -173,7 +174,8 @@ class Agreement:
 
         where: [1, 0] before a collective call of a callback, [0, 1] after the hook, [0, 0] before a file is written.
         """
-        values = np.array([float(rate.numpy()) for rate in self._learning_rates(model)])
+        with tf.init_scope():  # a callback trains another model, whose step is being traced
+            values = np.array([float(rate.numpy()) for rate in self._learning_rates(model)])
         with self.meeting(model):
             maxima: NDArray[Any] = collectives.all_reduce(np.concatenate([[state], where, values, -values]), op="max")
             if maxima[0] not in (_WRITES, _FAILED) and maxima[1] and maxima[2]:

@@ -44,6 +44,8 @@ class Preparation(NoState):
         if not generations.is_elastic():
             yield
             return
+        if operations.has_stage:  # in a callback: a rank that goes on has seen all of them finish the step before
+            collectives.barrier()
         with operations.stage(self), collectives.guarded(operations.run):
             yield
 

@@ -6,7 +6,8 @@ have not finished it take its outcome from one that has. If none has, all make i
 rank has finished, as one that has finished no operation.
 
 The operations of all calls of `fit` are counted together, and divided into stages. Where one stage follows another, ranks have
-the same state, so a rank that is behind another one by an operation, and by a stage, needs its outcome alone.
+the same state, so a rank that is behind another one by an operation, and by a stage, needs its outcome alone. A stage may be
+inside of another one, as where a callback of `fit` trains another model. The outer one has a new generation all the same.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -58,8 +59,8 @@ class Operations:
     """Those of this rank."""
 
     def __init__(self) -> None:
-        self._state: State | None = None
-        self._stages = 0  # that have begun
+        self._states: list[State] = []  # of the stages in which this rank is, from the outermost
+        self._stages = 0  # that have begun, or ended
         self._done = 0
         self._outcome: Any = None  # of the last one, as `collectives.broadcast_object` takes it
         self._is_inside = False  # of an operation, or of the recovery from a loss
@@ -67,17 +68,18 @@ class Operations:
     @property
     def has_stage(self) -> bool:
         """Whether operations change the state of a stage now."""
-        return self._state is not None
+        return bool(self._states)
 
     @contextmanager
     def stage(self, state: State) -> Iterator[None]:
         """In this context operations change this state."""
-        before, self._state = self._state, state
+        self._states.append(state)
         self._stages += 1
         try:
             yield
         finally:
-            self._state = before
+            self._states.pop()
+            self._stages += 1
 
     def run(
         self,
@@ -151,8 +153,8 @@ class Operations:
 
     def _agree_in_new_generation(self) -> bool | None:
         """Whether another rank was ahead, whose outcome is ours; None: one more was lost meanwhile."""
-        assert self._state is not None
-        self._state.renew()
+        for state in self._states:
+            state.renew()
         try:
             return self._agree()
         except Exception as error:
@@ -161,15 +163,18 @@ class Operations:
             return None
 
     def _agree(self) -> bool:
-        assert self._state is not None
-        done, stages = collectives.all_gather(np.array([self._done, self._stages])).T
+        own = [self._done, self._stages, len(self._states)]
+        done, stages, depths = collectives.all_gather(np.array(own)).T
         if done.max() == NONE:
             raise UnsupportedError("all ranks were lost that had the state of the training")
-        is_ahead = done == done.max()
+        is_ahead, is_old = done == done.max(), done != NONE
         source = None if is_ahead.all() else int(np.argmax(is_ahead))
-        if len(set(stages[done != NONE])) == 1:
-            self._state.share(source, done.tolist())
-        self._state.settle()
+        *outer, inner = self._states[: depths[is_old].min()]
+        for state in outer:
+            state.share(None, done.tolist())
+        inner.share(source if len(set(stages[is_old])) == 1 else None, done.tolist())
+        for state in self._states:
+            state.settle()
         runtime.logger.warning("the training goes on; ranks by now: %d", runtime.get_size())
         if source is None:
             return False

@@ -40,7 +40,7 @@ def state_keys(paths: Sequence[str]) -> list[str]:
 def broadcast(variables: Sequence[Any], root: int = 0) -> None:
     """Gives every rank the values of root's variables. Collective.
 
-    In an elastic job a rank takes all of them or none: if root is lost meanwhile, another one has its number and gives its.
+    In an elastic job a rank takes all of them or none: if root is lost meanwhile, another one has its number and gives its own.
 
     Args:
         variables: Keras or TensorFlow variables of any dtype; the same number and shapes on all ranks.

@@ -26,6 +26,7 @@ from tarantella.keras.step.gradient_reduction import GradientReduction
 from tarantella.keras.step.metric_reduction import MetricReduction
 from tarantella.keras.step.patch import Attribute, Patch
 from tarantella.keras.step.traced_functions import TracedFunctions
+from tarantella.keras.step.trainability import Trainability
 from tarantella.keras.xla import operations
 from tarantella.keras.xla.segments import CompiledCalls
 
@@ -97,6 +98,7 @@ class StepHooks:
         self._patch: Patch | None = None  # while hooks are installed
         self._is_single_batch = False
         self._drawing: set[str] = set()  # the names of layers that draw noise, as the log has them
+        self._trainability = Trainability(model)
         self.functions = TracedFunctions(model, self._forget_plans)
         self._compiled = CompiledCalls(model, reducers.bucket_of) if adapter.is_jit_compiled(model) else None
 
@@ -150,15 +152,15 @@ class StepHooks:
 
     def _attributes(self) -> list[Attribute]:
         model = self._model
+        train_step = self._train_step(self.metrics.with_sums_scaled("train_step", model.train_step))
+
+        def note_trace(graph: Any, early: Sequence[Any]) -> None:
+            if self.observe_trace is not None:
+                self.observe_trace(graph, early)
+
         return [
             *((model, name, self._local_call(name)) for name in _CALLS),
-            (
-                model,
-                "train_step",
-                atomic.atomic(
-                    self._train_step(self.metrics.with_sums_scaled("train_step", model.train_step)), self._note_trace
-                ),
-            ),
+            (model, "train_step", atomic.atomic(self._trainability.kept(train_step), note_trace)),
             (model, "test_step", self._test_step(self.metrics.with_sums_scaled("test_step", model.test_step))),
             (model, "predict_step", self._predict_step(model.predict_step)),
             *self.metrics.hooks(),
@@ -169,10 +171,6 @@ class StepHooks:
             *(hook for optimizer in adapter.held_optimizers(model) for hook in self._optimizer_hooks(optimizer)),
             *([] if self._compiled is None else self._compiled.functions()),
         ]
-
-    def _note_trace(self, graph: Any, early: Sequence[Any]) -> None:
-        if self.observe_trace is not None:
-            self.observe_trace(graph, early)
 
     def _hooks_of_own_loss(self) -> Iterator[Attribute]:
         sums, step = self._step.loss_kinds.own_by_sums, self._step
@@ -222,6 +220,7 @@ class StepHooks:
 
     def _forget_plans(self) -> None:
         self._on_renewal()
+        self._trainability.forget()
         if self.autotune is not None:
             self.autotune.forget_traces()
 

@@ -23,7 +23,7 @@ class FakeState:
         self.left = generations_left
         self.leaves_out = False
         self.outcome_of_others: Any = None
-        self.stages_of_others = 1
+        self.stages_of_others = self.depth_of_others = 1
         self._stack = ExitStack()
         monkeypatch.setattr(generations, "join_next", self._join)
         monkeypatch.setattr(collectives, "all_gather", lambda own: self._gathered(own, others))
@@ -38,7 +38,8 @@ class FakeState:
         return found
 
     def _gathered(self, own: Any, others: list[int]) -> Any:
-        return np.array([own, *([done, 0 if done == NONE else self.stages_of_others] for done in others)])
+        place = [self.stages_of_others, self.depth_of_others]
+        return np.array([own, *([done, *([0, 0] if done == NONE else place)] for done in others)])
 
     def _join(self, meeting: Any = None) -> bool | None:
         self.events += [] if meeting is None else [meeting]
@@ -102,17 +103,30 @@ def test_a_rank_in_the_stage_before_takes_the_outcome_alone(monkeypatch: pytest.
     state = FakeState(monkeypatch, [1])
     state.outcome_of_others, state.stages_of_others = "first", 2
     assert state.operations().run(failing(1)) == "first"
-    assert (state.events, state.settled) == (["renew"], 2)
+    assert (state.events, state.settled) == (["renew", ("share", None)], 2)
 
 
 def test_stages_are_counted_and_end(monkeypatch: pytest.MonkeyPatch):
     state, later = FakeState(monkeypatch, [1]), FakeState(monkeypatch, [1])
-    later.stages_of_others = 2
+    later.stages_of_others = later.depth_of_others = 2
     operations = state.operations()
     operations.run(lambda: "first")
     with operations.stage(later):
         assert operations.run(failing(1, "second")) == "second"
-    assert (state.events, later.events) == ([], ["renew", ("share", None)])
+        assert state.events == later.events == ["renew", ("share", None)]
+    state.stages_of_others = 3
+    monkeypatch.setattr(collectives, "all_gather", lambda own: state._gathered(own, [2]))
+    assert operations.run(failing(1, "third")) == "third"
+    assert (state.events[2:], later.events[2:]) == (["renew", ("share", None)], [])
+
+
+def test_ranks_where_an_inner_stage_begins_or_ends_have_the_outer_one_in_common(monkeypatch: pytest.MonkeyPatch):
+    state, inner = FakeState(monkeypatch, [1]), FakeState(monkeypatch, [1])
+    inner.outcome_of_others = "first"
+    operations = state.operations()
+    with operations.stage(inner):
+        assert operations.run(failing(1)) == "first"
+    assert (state.events, inner.events) == (["renew", ("share", None)], ["renew"])
 
 
 def test_one_more_is_lost_meanwhile(monkeypatch: pytest.MonkeyPatch):

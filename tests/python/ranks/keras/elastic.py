@@ -96,6 +96,12 @@ def join_late() -> None:
     runtime.world = world
 
 
+def begin_with(model: Any) -> None:
+    trained.append(model)
+    if "loaded" in OPTIONS and NUMBER == "0":
+        model.set_weights([np.ones_like(weight) for weight in model.get_weights()])
+
+
 def is_odd(option: str) -> bool:
     """Whether this is the newcomer, and not like the other ranks in this respect."""
     return option in OPTIONS and int(NUMBER) == AWAITED - 1
@@ -272,9 +278,7 @@ def main() -> None:
     rate = tnt.keras.schedules.ExpDecayWithWarmup(0.005, steps_per_epoch=10) if scaled else 0.01
     decay: dict[str, Any] = {"weight_decay": 0.1, "use_ema": True} if "decay" in OPTIONS else {}
     model.compile(keras.optimizers.Adam(rate, **decay), loss, metrics=["accuracy", largest], **given)
-    trained.append(model.model)
-    if "loaded" in OPTIONS and NUMBER == "0":
-        model.model.set_weights([np.ones_like(weight) for weight in model.model.get_weights()])
+    begin_with(model.model)
     tnt.get_rank()
     come_to("joined")
     if "behind" in OPTIONS and NUMBER == "1":

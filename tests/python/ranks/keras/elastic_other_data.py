@@ -1,6 +1,8 @@
-"""elastic_other_data.py FOLDER [lost]: `evaluate` and `predict` in callbacks of `fit`, compared with plain Keras.
+"""elastic_other_data.py FOLDER [lost]: `evaluate`, `predict` and `fit` in callbacks of `fit`, compared with plain Keras.
 
-lost: rank 1 is lost in such an evaluation, and rank 0 in a prediction. Another model, which is not trained, was traced before.
+A callback also freezes a layer, of which Keras takes no notice before the next `compile`.
+
+lost: rank 1 is lost in such an evaluation, rank 0 in a prediction, and rank 2 in the training of another model.
 """
 
 from __future__ import annotations
@@ -31,11 +33,14 @@ class Loss(keras.callbacks.Callback):
         if os.environ["TNT_INTERNAL_ELASTIC"] == str(self.rank) and epoch_begun == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    on_predict_batch_end = on_test_batch_end
+    on_predict_batch_end = on_train_batch_end = on_test_batch_end
 
 
 class Evaluation(keras.callbacks.Callback):
-    """Evaluates and predicts before the first validation, and later, with the model that is trained and with another one."""
+    """Evaluates and predicts before the first validation, and later, with the model that is trained and with another one.
+
+    It trains this other one, too, and freezes the first layer of the one that is trained.
+    """
 
     def __init__(self, other: Any) -> None:
         super().__init__()
@@ -50,6 +55,13 @@ class Evaluation(keras.callbacks.Callback):
         self.found.append(float(np.sum(trained.predict(OTHER, batch_size=32, verbose=0, callbacks=losses[1]))))
         self.found.append(float(self.other.evaluate(OTHER, OTHER_Y, batch_size=32, verbose=0)))
         self.found.append(float(np.sum(self.other.predict(OTHER, batch_size=32, verbose=0))))
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch == 1:
+            losses = [Loss(2)] if "lost" in sys.argv and isinstance(trained, tnt.Model) else []
+            options: dict[str, Any] = {"epochs": 1, "shuffle": False, "verbose": 0, "callbacks": losses}
+            self.found += self.other.fit(OTHER, OTHER_Y, batch_size=32, **options).history["loss"]
+            self.model.layers[0].trainable = False
 
 
 class WithOwnEvaluate(keras.Sequential):
