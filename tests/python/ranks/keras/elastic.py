@@ -3,10 +3,10 @@
 PLAN: ``NUMBER:PHASE:COUNT`` with commas: the rank with which the launcher began as NUMBER kills itself when it comes to this
 phase so often, or stops itself if COUNT is negative. OPTION: ``batch_norm``, ``dropout``, ``files``, ``backup``, ``more``,
 ``checkpoint``, ``behind``, ``await=N``: steps are slow until N ranks, newcomers among them, have each made one or ended, and
-phases ``with 1`` to ``with N`` say how many have; ``epochs=N``, ``slow``, ``grow=N``: rank 0 makes the first step, and then gives
-the hostfile ``FOLDER/hosts`` N slots; ``scaled``: batches and rates by the number of ranks; ``decay`` of weights; ``early``: a
-step changes weights, and a variable that no model knows, before it has gradients; ``unknown``: a layer keeps averages in
-variables that no model knows; ``late=N``: rank N hears that one is lost while it joins; or what is to be refused.
+phases ``with 1`` to ``with N`` say how many have; ``epochs=N``, ``slow``, ``grow=N``: rank 0 makes the first step, and then
+gives the hostfile ``FOLDER/hosts`` N slots; ``scaled``: batches and rates by the number of ranks; ``decay`` of weights;
+``early``: a step changes weights, and a variable that no model knows, before it has gradients; ``unknown``: a layer keeps averages
+in variables that no model knows; ``late=N``: rank N hears that one is lost while it joins; or what is to be refused.
 """
 
 from __future__ import annotations
