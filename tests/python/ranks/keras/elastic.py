@@ -5,8 +5,8 @@ phase so often, or stops itself if COUNT is negative. OPTION: ``batch_norm``, ``
 ``checkpoint``, ``behind``, ``await=N``: steps are slow until N ranks, newcomers among them, have each made one or ended, and
 phases ``with 1`` to ``with N`` say how many have; ``epochs=N``, ``slow``, ``grow=N``: rank 0 makes the first step, and then
 gives the hostfile ``FOLDER/hosts`` N slots; ``scaled``: batches and rates by the number of ranks; ``decay`` of weights;
-``early``: a step changes weights, and a variable that no model knows, before it has gradients; ``unknown``: a layer keeps averages
-in variables that no model knows; ``late=N``: rank N hears that one is lost while it joins; or what is to be refused.
+``early``: a step changes weights, and a variable that no model knows, before it has gradients; ``unknown``: a layer keeps
+averages in variables that no model knows; ``late=N``: rank N hears that one is lost while it joins; or what is to be refused.
 """
 
 from __future__ import annotations
@@ -226,6 +226,18 @@ def more(model: Any, x: Any, y: Any) -> dict[str, Any]:
     return {"evaluated": evaluated, "predicted": predicted, "saved": is_saved}
 
 
+def callbacks_of_options() -> list[Any]:
+    callbacks: list[Any] = [Phases()]
+    if "files" in OPTIONS:
+        callbacks.append(keras.callbacks.ModelCheckpoint(FOLDER / "best.keras", monitor="loss", save_best_only=True))
+        callbacks.append(keras.callbacks.CSVLogger(FOLDER / "log.csv"))
+    if "backup" in OPTIONS:
+        callbacks.append(keras.callbacks.BackupAndRestore(FOLDER / "backup", save_freq=4, delete_checkpoint=False))
+    if "checkpoint" in OPTIONS:
+        callbacks.append(tnt.callbacks.Checkpoint(FOLDER / "checkpoints", every_steps=4))
+    return callbacks
+
+
 def main() -> None:
     atexit.register(note_that_it_came)
     come_to_calls(Newcomer, "_ask", "ask")
@@ -260,14 +272,6 @@ def main() -> None:
     come_to("joined")
     if "behind" in OPTIONS and NUMBER == "1":
         fall_behind(at=12)
-    callbacks: list[Any] = [Phases()]
-    if "files" in OPTIONS:
-        callbacks.append(keras.callbacks.ModelCheckpoint(FOLDER / "best.keras", monitor="loss", save_best_only=True))
-        callbacks.append(keras.callbacks.CSVLogger(FOLDER / "log.csv"))
-    if "backup" in OPTIONS:
-        callbacks.append(keras.callbacks.BackupAndRestore(FOLDER / "backup", save_freq=4, delete_checkpoint=False))
-    if "checkpoint" in OPTIONS:
-        callbacks.append(tnt.callbacks.Checkpoint(FOLDER / "checkpoints", every_steps=4))
     seed = 4 if is_odd("data") else 3
     data: Any = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(50, seed=seed).batch(batch)
     if is_odd("error"):
@@ -278,7 +282,7 @@ def main() -> None:
         model.fit(data, epochs=1, verbose=0, validation_data=(x[:60], y[:60]), validation_batch_size=20)
     own = {"tnt_distribute_dataset": False} if "own_data" in OPTIONS else {}
     history = model.fit(data, epochs=EPOCHS, validation_data=(x[:60], y[:60]), validation_batch_size=20, verbose=2,
-                        callbacks=callbacks, **own)  # fmt: skip
+                        callbacks=callbacks_of_options(), **own)  # fmt: skip
     found = {"history": history.history, "digest": digest(model.model), "ranks": tnt.get_size(), "rank": tnt.get_rank()}
     found["steps"], found["traces"] = int(Early.steps), seen["trace of last"]
     found["kept"] = [
