@@ -249,6 +249,18 @@ def more(model: Any, x: Any, y: Any) -> dict[str, Any]:
     return {"evaluated": evaluated, "predicted": predicted, "saved": is_saved}
 
 
+def callbacks_of_options() -> list[Any]:
+    callbacks: list[Any] = [Phases()]
+    if "files" in OPTIONS:
+        callbacks.append(keras.callbacks.ModelCheckpoint(FOLDER / "best.keras", monitor="loss", save_best_only=True))
+        callbacks.append(keras.callbacks.CSVLogger(FOLDER / "log.csv"))
+    if "backup" in OPTIONS:
+        callbacks.append(keras.callbacks.BackupAndRestore(FOLDER / "backup", save_freq=4, delete_checkpoint=False))
+    if "checkpoint" in OPTIONS:
+        callbacks.append(tnt.callbacks.Checkpoint(FOLDER / "checkpoints", every_steps=4))
+    return callbacks
+
+
 def main() -> None:
     atexit.register(note_that_it_came)
     come_to_calls(Newcomer, "_ask", "ask")
@@ -283,14 +295,6 @@ def main() -> None:
     come_to("joined")
     if "behind" in OPTIONS and NUMBER == "1":
         fall_behind(at=12)
-    callbacks: list[Any] = [Phases()]
-    if "files" in OPTIONS:
-        callbacks.append(keras.callbacks.ModelCheckpoint(FOLDER / "best.keras", monitor="loss", save_best_only=True))
-        callbacks.append(keras.callbacks.CSVLogger(FOLDER / "log.csv"))
-    if "backup" in OPTIONS:
-        callbacks.append(keras.callbacks.BackupAndRestore(FOLDER / "backup", save_freq=4, delete_checkpoint=False))
-    if "checkpoint" in OPTIONS:
-        callbacks.append(tnt.callbacks.Checkpoint(FOLDER / "checkpoints", every_steps=4))
     seed = 4 if is_odd("data") else 3
     data: Any = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(50, seed=seed).batch(batch)
     if is_odd("error"):
@@ -300,7 +304,7 @@ def main() -> None:
     if "twice" in OPTIONS:
         model.fit(data, epochs=1, verbose=0, validation_data=(x[:60], y[:60]), validation_batch_size=20)
     own = {"tnt_distribute_dataset": False} if "own_data" in OPTIONS else {}
-    history = model.fit(data, epochs=EPOCHS, verbose=2, callbacks=callbacks, **validation_data(x, y), **own)
+    history = model.fit(data, epochs=EPOCHS, verbose=2, callbacks=callbacks_of_options(), **validation_data(x, y), **own)
     found = {"history": history.history, "digest": digest(model.model), "ranks": tnt.get_size(), "rank": tnt.get_rank()}
     found["steps"], found["traces"] = int(Early.steps), seen["trace of last"]
     found["kept"] = [
