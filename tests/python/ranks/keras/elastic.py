@@ -6,8 +6,9 @@ phase so often, or stops itself if COUNT is negative. OPTION: ``batch_norm``, ``
 ``with 1`` to ``with N`` say how many have; ``epochs=N``, ``slow``, ``grow=N``: rank 0 makes the first step, and then gives
 the hostfile ``FOLDER/hosts`` N slots; ``scaled``: batches and rates by the number of ranks; ``decay`` of weights; ``early``: a
 step changes weights, and a variable that no model knows, before it has gradients; ``unknown``: a layer keeps averages in
-variables that no model knows; ``drawn``, ``generator``: validation data that depend on how often they were read; ``late=N``:
-rank N hears that one is lost while it joins; or what is to be refused.
+variables that no model knows; ``drawn``, ``generator``: validation data that depend on how often they were read; ``relative``:
+a callback changes the learning rate by a factor after each step; ``late=N``: rank N hears that one is lost while it joins; or
+what is to be refused.
 """
 
 from __future__ import annotations
@@ -210,6 +211,11 @@ class Phases(keras.callbacks.Callback):
         come_to("train_end")
 
 
+class Relative(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.model.optimizer.learning_rate = float(self.model.optimizer.learning_rate) * 0.9
+
+
 def validation_data(x: Any, y: Any) -> dict[str, Any]:
     def batches() -> Any:
         numbers = np.random.default_rng(1)
@@ -276,7 +282,7 @@ def main() -> None:
     come_to("joined")
     if "behind" in OPTIONS and NUMBER == "1":
         fall_behind(at=12)
-    callbacks: list[Any] = [Phases()]
+    callbacks: list[Any] = [Phases(), *([Relative()] if "relative" in OPTIONS else [])]
     if "files" in OPTIONS:
         callbacks.append(keras.callbacks.ModelCheckpoint(FOLDER / "best.keras", monitor="loss", save_best_only=True))
         callbacks.append(keras.callbacks.CSVLogger(FOLDER / "log.csv"))
