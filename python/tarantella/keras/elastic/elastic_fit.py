@@ -29,6 +29,10 @@ from tarantella.keras.step.hooks import StepHooks
 from tarantella.keras.step.traced_functions import StandIn
 
 _FUNCTIONS = ("train_function", "test_function")  # as Keras names them
+_BATCH_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_test_batch_begin", "on_test_batch_end")
+_CHANGE_NOTHING = adapter.callback_kinds(
+    "BackupAndRestore", "CSVLogger", "History", "ModelCheckpoint", "ProgbarLogger", "TensorBoard", "TerminateOnNaN"
+)
 
 
 class Preparation(NoState):
@@ -121,6 +125,10 @@ class ElasticFit(adapter.Callback):
         self._batches: dict[str, LastBatch] = {}
         self._parts: dict[str, Part] = {"session": session, "callbacks": self._of_master}
         self._handover = Handover(model, hooks.loss_kinds, self._callbacks, self._batches, arguments, self._parts)
+        self._may_change_by_batch = any(
+            type(one) not in _CHANGE_NOTHING and not placement.overridden(one).isdisjoint(_BATCH_HOOKS) for one in callbacks
+        )
+        self._is_step = False  # whether the operation is one whose end is not noted yet
         self._functions: dict[str, Callable[[Any], Any]] = {}  # Keras' own, behind `_step`, traced under the eyes of `_kept`
         self._traced: set[str] = set()  # of them, those that were called in this fit and generation
 
@@ -193,8 +201,11 @@ class ElasticFit(adapter.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         if self._newcomer is not None:
             self._newcomer.end_step()
+        elif batch + 1 == self.params.get("steps"):  # Keras resets metrics before callbacks hear of a validation
+            self._note_end_of_step()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._note_end_of_step()
         if self._newcomer is not None:
             self._newcomer.end_epoch()
 
@@ -206,7 +217,11 @@ class ElasticFit(adapter.Callback):
         self._of_master.note()
 
     def on_test_begin(self, logs: Any = None) -> None:
+        self._note_end_of_step()
         self._kept.has_sums = False
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self._note_end_of_step()
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
         if batch == 0 and "test_function" in self._batches:  # on its way a newcomer may take this one alone
@@ -225,6 +240,8 @@ class ElasticFit(adapter.Callback):
                 return {}
             self._newcomer = None
         self._kept.copy(name in self._traced)
+        self._kept.ended.let_go()
+        self._is_step = True
         meeting = self._position if name == "train_function" and runtime.is_master_rank() else None
         if meeting is not None and not self._door.is_knocked_at(meeting):
             meeting = None
@@ -254,7 +271,20 @@ class ElasticFit(adapter.Callback):
             self._functions[name], functions[name] = functions[name], stand_in
         return self._functions[name]
 
+    def _note_end_of_step(self) -> None:
+        """The callbacks that hear of it next may change the model, and have not yet."""
+        if self._is_step:
+            self._is_step = False
+            self._kept.ended.note()
+
     # ------------------------------------------------------------------------------------------------ as State of operations
+
+    def finish(self) -> None:
+        if self._is_step and not self._may_change_by_batch:
+            self._kept.ended.pass_over()
+        else:
+            self._is_step = False
+            self._kept.ended.note()
 
     def renew(self) -> None:
         self._functions.clear()
@@ -265,6 +295,11 @@ class ElasticFit(adapter.Callback):
             self._hand_over(source)
         self._kept.share(source, done[runtime.get_rank()] < max(done))
         self._kept.compare()
+        is_behind = [NONE < one < max(done) for one in done]  # newcomers go on with the operation that the source has begun
+        if source is not None and any(is_behind):
+            self._kept.ended.give(source, is_behind[runtime.get_rank()])
+        if done[runtime.get_rank()] == NONE:
+            self._kept.ended.note()
 
     def settle(self) -> None:
         if runtime.is_master_rank() and not self._is_master:

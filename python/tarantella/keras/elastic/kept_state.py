@@ -14,6 +14,7 @@ from tarantella import collectives, generations, runtime
 from tarantella.keras import adapter
 from tarantella.keras.adapter.tensorflow import own_variable, variables_read
 from tarantella.keras.checkpoint import state
+from tarantella.keras.elastic.ended_state import EndedState
 from tarantella.keras.reduction import weights
 from tarantella.keras.xla import operations
 
@@ -24,6 +25,9 @@ class KeptState:
     Args:
         model: the Keras model.
         is_same: whether all ranks have the same state after each step. Otherwise each has a part of its own of metrics.
+
+    Attributes:
+        ended: the state with which the last operation ended.
     """
 
     def __init__(self, model: Any, is_same: bool) -> None:
@@ -38,6 +42,7 @@ class KeptState:
         self._spare: dict[
             int, tf.Variable
         ] = {}  # for such sums; TensorFlow traces twice what makes variables when it is traced
+        self.ended = EndedState(self._known_alike)
         self.has_sums = False
         """Whether those are of the metrics as they are now: not if these were reset since."""
 
@@ -64,6 +69,7 @@ class KeptState:
         self._early.update((id(handle), handle) for handle in early)
         self._foreign.update((id(v.handle), v) for v in variables_read(graph) if id(v.handle) in self._early)
         self._variables = None
+        self.ended.forget_variables()
         self._others = [v for v in operations.unknown(graph, self._known()) if v.dtype.is_numpy_compatible]
         if self._given is not None:
             with tf.init_scope():
@@ -97,6 +103,7 @@ class KeptState:
             source: the rank that has made the last step, if others have not.
             is_behind: whether this rank is one of those.
         """
+        self.ended.let_go()
         sums = self._sums_by_place()
         if source is not None:
             averages = adapter.moving_statistics(self._model)  # each rank has its own, of its samples
@@ -140,6 +147,11 @@ class KeptState:
 
     def _known(self) -> list[Any]:
         return [variable for variables in state.groups_of(self._model).values() for variable in variables]
+
+    def _known_alike(self) -> list[Any]:
+        """Of the variables that the model knows, those that are the same on all ranks, or that ranks take from another one."""
+        own = set() if self._is_same else {id(variable) for variable in adapter.metric_variables(self._model)}
+        return [variable for variable in self._known() if id(variable) not in own]
 
 
 def _zeros(like: tf.Variable | tf.Tensor) -> tf.Variable:

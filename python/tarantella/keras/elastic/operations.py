@@ -27,6 +27,9 @@ NONE = -1
 class State(Protocol):
     """What the operations of a stage change."""
 
+    def finish(self) -> None:
+        """An operation has ended on this rank."""
+
     def renew(self) -> None:
         """Drops what belonged to the last generation. On this rank."""
 
@@ -44,6 +47,9 @@ class State(Protocol):
 
 class NoState:
     """The state of operations that give no rank anything that others need, but for their outcomes."""
+
+    def finish(self) -> None:
+        """As of `State`."""
 
     def renew(self) -> None:
         """As of `State`."""
@@ -108,6 +114,8 @@ class Operations:
             self._is_inside = False
         self._done += 1
         self._outcome = result
+        if self._state is not None:
+            self._state.finish()
         return result
 
     def join(self) -> bool:

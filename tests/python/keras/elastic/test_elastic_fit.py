@@ -159,12 +159,15 @@ def test_a_rank_that_is_a_step_behind_takes_it_from_one_that_is_not(undisturbed,
 
 
 def test_without_shards_the_losses_are_those_of_the_undisturbed_training(tmp_path: Path):
-    """The sums of the ranks that were lost, for the means over an epoch, are not lost with them."""
+    """The sums of the ranks that were lost, for the means over an epoch, are not lost with them.
+
+    A rank that is behind begins with the learning rate that others had before they ran the same callbacks.
+    """
     plans = {"": (), "1:metric:14,0:test_batch_end:4,3:batch_end:25": (), "2:batch_end:12,3:batch_end:12": ("behind",)}
     folders = {plan: tmp_path / f"{i}" for i, plan in enumerate(plans)}
     for plan, folder in folders.items():
         folder.mkdir()
-        train(4, folder, plan, *plans[plan]).good()
+        train(4, folder, plan, "relative", *plans[plan]).good()
     whole, *disturbed = (found_in(folder) for folder in folders.values())
     assert [found.keys() for found in disturbed] == [{2}, {0, 1}]
     for found in disturbed:

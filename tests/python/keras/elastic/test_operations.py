@@ -48,6 +48,9 @@ class FakeState:
         self.left -= 1
         return self.left >= 0
 
+    def finish(self) -> None:
+        self.finished = getattr(self, "finished", 0) + 1
+
     def renew(self) -> None:
         self.events.append("renew")
 

@@ -7,8 +7,8 @@ phases ``with 1`` to ``with N`` say how many have; ``epochs=N``, ``slow``, ``gro
 gives the hostfile ``FOLDER/hosts`` N slots; ``scaled``: batches and rates by the number of ranks; ``decay`` of weights;
 ``early``: a step changes weights, and a variable that no model knows, before it has gradients; ``unknown``: a layer keeps
 averages in variables that no model knows; ``loaded``: rank 0 alone has read weights; ``drawn``, ``generator``: validation
-data that depend on how often they were read; ``late=N``: rank N hears that one is lost while it joins; or what is to be
-refused.
+data that depend on how often they were read; ``relative``: a callback changes the learning rate by a factor after each step;
+``late=N``: rank N hears that one is lost while it joins; or what is to be refused.
 """
 
 from __future__ import annotations
@@ -217,6 +217,11 @@ class Phases(keras.callbacks.Callback):
         come_to("train_end")
 
 
+class Relative(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.model.optimizer.learning_rate = float(self.model.optimizer.learning_rate) * 0.9
+
+
 def validation_data(x: Any, y: Any) -> dict[str, Any]:
     def batches() -> Any:
         numbers = np.random.default_rng(1)
@@ -250,7 +255,7 @@ def more(model: Any, x: Any, y: Any) -> dict[str, Any]:
 
 
 def callbacks_of_options() -> list[Any]:
-    callbacks: list[Any] = [Phases()]
+    callbacks: list[Any] = [Phases(), *([Relative()] if "relative" in OPTIONS else [])]
     if "files" in OPTIONS:
         callbacks.append(keras.callbacks.ModelCheckpoint(FOLDER / "best.keras", monitor="loss", save_best_only=True))
         callbacks.append(keras.callbacks.CSVLogger(FOLDER / "log.csv"))
