@@ -15,6 +15,7 @@ import tensorflow as tf
 from tarantella import collectives, generations, runtime
 from tarantella.errors import AbortedError, UnsupportedError
 from tarantella.keras import adapter
+from tarantella.keras.callback_placement import placement
 from tarantella.keras.checkpoint.null_session import NullSession
 from tarantella.keras.elastic.handover import Handover, Part
 from tarantella.keras.elastic.kept_state import KeptState

@@ -114,8 +114,8 @@ class Operations:
             self._is_inside = False
         self._done += 1
         self._outcome = result
-        if self._state is not None:
-            self._state.finish()
+        if self._states:
+            self._states[-1].finish()
         return result
 
     def join(self) -> bool:
