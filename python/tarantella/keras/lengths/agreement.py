@@ -20,6 +20,7 @@ import tensorflow as tf
 from tarantella.collectives import wire
 from tarantella.errors import UnsupportedError
 from tarantella.keras.adapter.random_operations import trace_apart
+from tarantella.keras.adapter.tensorflow import own_variable
 from tarantella.keras.lengths import decision, masks, ragged, time_distributed
 from tarantella.keras.lengths.decision import Combination, Decide
 from tarantella.keras.reduction import collectives
@@ -89,7 +90,7 @@ class WholeBatch:
     """
 
     def __init__(self) -> None:
-        self._largest = tf.Variable(tf.zeros([_MOST], tf.int64), trainable=False)  # a function keeps no tensors for others
+        self._largest = own_variable(tf.zeros([_MOST], tf.int64))  # a function keeps no tensors for others
         self._asked_for = 0
 
     @contextmanager

@@ -193,7 +193,8 @@ def recorded_loss(record: Record, loss: Any, step: TrialStep) -> Callable[..., A
         record.losses[id(loss), next(calls)] = total(value)
         for varied in variations.of_all(y_true, y_pred, sample_weight):
             record.losses[id(loss), next(calls)] = total(scaled(*varied))
-        for varied in [] if adapter.is_builtin_loss(loss) else variations.of_own(y_true, y_pred, sample_weight):
+        is_sum = id(loss) in step.loss_kinds.by_sums  # of which a call that fails tells nothing
+        for varied in [] if adapter.is_builtin_loss(loss) else variations.of_own(y_true, y_pred, sample_weight, not is_sum):
             try:
                 number = total(scaled(*varied))
             except Exception:  # it may take no such labels

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tarantella.keras import adapter, context
-from tarantella.keras.adapter.tensorflow import VARIABLE_WRITES, operation_seeds, variable_class
+from tarantella.keras.adapter.tensorflow import VARIABLE_WRITES, is_own, operation_seeds, variable_class
 from tarantella.keras.step import noise
 from tarantella.keras.trial.attributes import Attributes
 
@@ -62,7 +62,7 @@ class _Values:
 
     def note(self, variable: tf.Variable) -> None:
         """Keeps its value too, if it has one. In a graph that is traced this is the one from before the graph runs."""
-        if id(variable) in self._before:
+        if id(variable) in self._before or is_own(variable):
             return
         with tf.init_scope():
             if variable.is_initialized():  # not if a function is traced that makes it

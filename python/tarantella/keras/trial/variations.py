@@ -27,11 +27,14 @@ def of_all(y_true: Any, y_pred: Any, sample_weight: Any) -> Iterator[Given]:
     yield _cut(y_true, 0, least=0.2), predicted, sample_weight
 
 
-def of_own(y_true: Any, y_pred: Any, sample_weight: Any) -> Iterator[Given]:
-    """What a loss of the user's own is tried on as well: eagerly, as it may refuse it."""
+def of_own(y_true: Any, y_pred: Any, sample_weight: Any, may_fail: bool) -> Iterator[Given]:
+    """What a loss of the user's own is tried on as well, eagerly.
+
+    may_fail: whether labels are taken away, without which the loss may fail.
+    """
     if context.graph() is not None or not _has_rows(y_true) or not _has_rows(y_pred) or not y_pred.dtype.is_floating:
         return
-    if y_true.dtype.is_floating or not y_true.dtype.is_unsigned:
+    if may_fail and (y_true.dtype.is_floating or not y_true.dtype.is_unsigned):
         yield _cut(y_true, _UNLABELLED, least=0.0, more=y_pred), _spread(y_true, y_pred), sample_weight
     row = y_pred.dtype.size * y_pred.shape[1:].num_elements()
     copies = min(_COPIES, _BYTES // max(8 * row, 1))

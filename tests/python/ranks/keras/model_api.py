@@ -133,7 +133,7 @@ class Largest(keras.metrics.Metric):
         self.value.assign(tf.maximum(self.value, tf.reduce_max(y_pred)))
 
     def result(self) -> Any:
-        return self.value
+        return 1.0 * self.value  # the variable itself is read when Keras has validated
 
 
 class Mean(layers.Layer):
