@@ -108,7 +108,7 @@ def run_together(callbacks: Iterable[Any], together: Callable[[Any], Together | 
 
     Args:
         callbacks: as `for_fit` has given them.
-        together: what calls the hooks of one of the user's callbacks; None: they are called on the master alone.
+        together: gives the function that calls the hooks of a callback on all ranks; None: the master calls them alone.
     """
     for callback in callbacks:
         if isinstance(callback, _StandIn):

@@ -36,9 +36,7 @@ class MetricReduction:
         self._model_results: dict[int, Any] = {}  # what that has given, by id: in a training step it is reduced
         self._by_all: dict[int, Any] = {}  # metrics that saw the samples of all ranks, by id
         self._updates: dict[int, int] = {}  # how often each mean was given a number in this step, by the metric's id
-        self._results: dict[
-            int, tuple[Any, Any, int]
-        ] = {}  # of this step: tensor, metric, and place in `metric_results`, by id
+        self._results: dict[int, tuple[Any, Any, int]] = {}  # by id: tensor, metric, and place in `metric_results`
 
     def begin_step(self) -> None:
         """A step begins to be traced or run."""

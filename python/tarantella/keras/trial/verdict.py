@@ -25,10 +25,10 @@ _WAYS_OUT_OF_OUTPUT = (
     "all batches, or bring what all samples have in common together by tnt.all_reduce or tnt.all_gather inside the layer; "
     f"{_EACH_RANK}; tnt.Model(model, accept_approximate=True) computes it from each rank's own samples"
 )
+_TOGETHER = "Bring those of all ranks together by tnt.all_reduce or tnt.all_gather in the layer or step that changes it"
 _WAYS_OUT_OF_KEPT = (
-    "Each rank would change it by its own samples. Bring those of all ranks together by tnt.all_reduce or tnt.all_gather in "
-    f"the layer or step that changes it; {_EACH_RANK}; tnt.Model(model, accept_approximate=True) takes the mean over ranks at "
-    "the end of each epoch"
+    f"Each rank would change it by its own samples. {_TOGETHER}; {_EACH_RANK}; "
+    "tnt.Model(model, accept_approximate=True) takes the mean over ranks at the end of each epoch"
 )
 
 
@@ -42,10 +42,7 @@ COUPLED = {
 """What may couple samples: the user's alternatives, and the behaviour if the user accepts it."""
 NO_ROWS = -2
 """In `Findings.bytes_of_losses`: the loss is given numbers that the model makes of all samples."""
-KEPT_IN_INFERENCE = (
-    "Each rank changes it by its own samples. Bring those of all ranks together by tnt.all_reduce or tnt.all_gather in the "
-    "layer or step that changes it"
-)
+KEPT_IN_INFERENCE = f"Each rank changes it by its own samples. {_TOGETHER}"
 UNPROVEN = (
     "the metric {!r}: not all of its states change on the first batch. Ranks add them up, which is right if update_state adds "
     "to sums and counts alone"

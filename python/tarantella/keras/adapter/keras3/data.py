@@ -97,7 +97,7 @@ def validation_split(x: Any, y: Any, sample_weight: Any, part: float) -> tuple[t
 def batches(source: Any, at_most: int | None = None) -> tf.data.Dataset:
     """The dataset of the batches that Keras would train on.
 
-    at_most: no iterator takes more of a generator. What it would prefetch is missing in the next one.
+    at_most: an iterator takes no more batches than this from a generator: the next one would miss what it had prefetched.
     """
     generator = getattr(source, "generator", None)
     if at_most is not None and generator is not None:
