@@ -3,8 +3,13 @@
 An iterator's destructor stops the thread that tunes its pipeline. TensorFlow wakes that thread before it sets the flag that
 ends it, so the thread may go back to sleep. Its periods grow to a minute. The destructor waits for the thread, and all ranks
 wait for the one that runs the destructor. The pipeline and its buffers, which take the memory, are freed before that wait.
+
+What is left when the interpreter ends is not destroyed: a destructor also waits for the Python that its pipeline is running,
+as that of a generator, and Python goes on in no other thread then.
 """
 
+import atexit
+import ctypes
 import queue
 import threading
 import weakref
@@ -13,6 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 _ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
+atexit.register(ctypes.pythonapi.Py_IncRef, ctypes.py_object(_ended))  # the queue keeps what is in it for ever
 _thread: threading.Thread | None = None
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 import time
 
@@ -148,3 +150,40 @@ def test_nobody_waits_for_the_end_of_an_iterator():
         gc.collect()
         time.sleep(0.01)
     assert ended == ["slow", "generator"]
+
+
+AT_EXIT = """
+import threading
+import time
+
+import tensorflow as tf
+
+from tarantella.keras.adapter import iterators
+
+asked = threading.Event()
+
+
+class Slow:
+    def __del__(self):
+        time.sleep(3600)
+
+
+def generator():
+    yield 0
+    asked.set()
+    time.sleep(1)  # Python goes on in no thread once the interpreter ends
+    yield 1
+
+
+given = tf.data.Dataset.from_generator(generator, output_signature=tf.TensorSpec([], tf.int64))
+iterator = iterators.iterator_of(given.map(lambda i: i, num_parallel_calls=2).prefetch(1))
+next(iterator)
+assert asked.wait(60)
+iterators._ended.put(Slow())
+"""
+
+
+def test_the_interpreter_ends_while_a_pipeline_runs_python():
+    """It would wait for ever for a call that cannot end."""
+    ended = subprocess.run([sys.executable, "-c", AT_EXIT + "del iterator\n"], timeout=90, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
