@@ -45,14 +45,13 @@ def test_on_batch(model: DistributedModel, x: Any, y: Any, sample_weight: Any, r
     model.require_compiled("test_on_batch")
     part = _part(adapter.batch_of(x, y, sample_weight, None), model.division)
     collectives.meet("tnt.Model.test_on_batch")
-    hooks, keras_model = model.open_hooks(), model.keras_model
+    hooks = model.open_hooks()
     model.build(_step_spec(part), "test_step")
     model.broadcast_weights()
     _look_at(model, part, "test_step")
-    keras_test_on_batch = keras_method(keras_model, "test_on_batch")
+    keras_test_on_batch = keras_method(model.keras_model, "test_on_batch")
     with model.running(), hooks.single_batch():
-        keras_test_on_batch(adapter.pack_batch(part), return_dict=True, **options)
-        return adapter.on_batch_logs(keras_model, keras_model.get_metrics_result(), return_dict)
+        return keras_test_on_batch(adapter.pack_batch(part), return_dict=return_dict, **options)
 
 
 def predict_on_batch(model: DistributedModel, x: Any) -> Any:

@@ -63,7 +63,8 @@ def _variables(calls: Sequence[Any]) -> list[Any]:
 
 def refuse_uncuttable(model: Any) -> None:
     """Raises UnsupportedError if the model is no graph of layers, or has steps of its own."""
-    own = [name for name in ("train_step", "test_step", "predict_step", "compute_loss") if adapter.has_own(model, name)]
+    methods = ("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics")
+    own = [name for name in methods if adapter.has_own(model, name)]
     if own:
         raise UnsupportedError(
             f"a pipeline cannot train {model.name!r} by the {own[0]} of {type(model).__name__}: each rank has a part of "

@@ -104,7 +104,7 @@ class CurrentStep:
         changed = [v for v in variables if id(v) in self._before]
         if self._share is None or not changed:
             return
-        before = [self._before.pop(id(v)) for v in changed]
+        before = [self._before[id(v)] for v in changed]  # kept: what is read in the step may be changed again later
 
         def restore() -> tf.Tensor:
             for variable, value in zip(changed, before, strict=True):

@@ -241,11 +241,11 @@ class StepHooks:
     @contextmanager
     def single_batch(self) -> Iterator[None]:
         """In this context Keras gets one batch with its share where it takes ``x``, as in `train_on_batch`."""
-        self._is_single_batch = True
+        self._is_single_batch = self.metrics.reduces_tests = True
         try:
             yield
         finally:
-            self._is_single_batch = False
+            self._is_single_batch = self.metrics.reduces_tests = False
 
     def _unpacked(self, element: Any) -> list[tuple[Any, split.Share]]:
         """The batch of each shard, as a training or test step of Keras gets it, and its share."""

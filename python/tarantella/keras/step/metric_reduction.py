@@ -32,8 +32,9 @@ class MetricReduction:
         self._reducers = reducers
         self._step = step
         self.observe_sums: Callable[[Sequence[Any], Sequence[Any]], None] | None = None  # given variables and sums of each step
+        self.reduces_tests = False  # whether a test step reduces states; else they are after the last batch
         self._were_asked_for = False  # by get_metrics_result, in this step
-        self._model_results: dict[int, Any] = {}  # what that has given, by id: in a training step it is reduced
+        self._model_results: dict[int, Any] = {}  # what that has given, by id
         self._by_all: dict[int, Any] = {}  # metrics that saw the samples of all ranks, by id
         self._updates: dict[int, int] = {}  # how often each mean was given a number in this step, by the metric's id
         self._results: dict[int, tuple[Any, Any, int]] = {}  # by id: tensor, metric, and place in `metric_results`
@@ -62,9 +63,9 @@ class MetricReduction:
         def get_metrics_result() -> Any:
             variables = adapter.metric_variables(self._model)
             self._were_asked_for = True
-            if self._step.is_training:
+            if self._reduces_in_step():
                 return self._noted_results(adapter.results_with(variables, self._reduced_states(variables), original))
-            if self._step.is_running:  # a test step: states are reduced after the last batch
+            if self._step.is_running:
                 if self.observe_sums is not None:
                     self._reduced_states(variables)
                 return self._noted_results(original())
@@ -77,6 +78,9 @@ class MetricReduction:
             return adapter.results_with(variables, [tf.convert_to_tensor(s) for s in sums], original)
 
         return get_metrics_result
+
+    def _reduces_in_step(self) -> bool:
+        return self._step.is_training or (self._step.is_running and self.reduces_tests)
 
     def _noted_results(self, results: Any) -> Any:
         self._model_results.update((id(leaf), leaf) for leaf in tf.nest.flatten(results))
@@ -173,7 +177,7 @@ class MetricReduction:
         leaves = tf.nest.flatten(logs)
         if self._were_asked_for and all(id(leaf) in self._model_results for leaf in leaves):
             return logs
-        are_reduced = self._model_results if self._step.is_training else {}
+        are_reduced = self._model_results if self._reduces_in_step() else {}
         recorded = {i: found for i, found in self._results.items() if i not in are_reduced}
         others = [leaf for leaf in leaves if id(leaf) not in recorded and id(leaf) not in are_reduced]
         results: dict[int, list[Any]] = {}

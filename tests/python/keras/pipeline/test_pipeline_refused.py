@@ -17,6 +17,7 @@ def found() -> Findings:
     ("case", "kind", "text"),
     [
         ("subclassed", "UnsupportedError", "a subclassed model (Subclassed): its call does not say"),
+        ("own metrics", "UnsupportedError", "by the compute_metrics of Logging: each rank has a part of the model only"),
         ("too few layers", "InvalidArgumentError", "it has 1 at most. Use pipeline_stages=1 or fewer"),
         ("shared", "UnsupportedError", "shared/moving_mean, which is not trained: only trained weights may be shared"),
         ("three parts", "UnsupportedError", "twice/kernel, whose gradient has more than two parts"),

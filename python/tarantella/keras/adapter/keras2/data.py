@@ -96,15 +96,6 @@ def logs_of_outputs(outputs: Any) -> dict[str, Any]:
     return {"outputs": outputs}
 
 
-def on_batch_logs(model: Any, logs: Any, return_dict: bool) -> Any:
-    """The return value of `test_on_batch` for the metrics' results."""
-    from tf_keras.src.engine import training
-    from tf_keras.src.utils import tf_utils
-
-    numbers = tf_utils.sync_to_numpy_or_python_type(logs)
-    return numbers if return_dict else training.flatten_metrics_in_order(numbers, model.metrics_names)
-
-
 def validation_split(x: Any, y: Any, sample_weight: Any, part: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """The arrays to train on, and their last part to validate with, each as x, y and sample_weight."""
     from tf_keras.src.engine import data_adapter as engine

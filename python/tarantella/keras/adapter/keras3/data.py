@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tarantella.keras.adapter.common.callbacks import Callback
@@ -78,12 +77,6 @@ def batch_for_step(batch: Any) -> Any:
 def logs_of_outputs(outputs: Any) -> dict[str, Any]:
     """The logs that a callback sees after a batch of `predict`."""
     return outputs if isinstance(outputs, dict) else {"outputs": outputs}
-
-
-def on_batch_logs(model: Any, logs: Any, return_dict: bool) -> Any:
-    """The return value of `test_on_batch` for the metrics' results."""
-    numbers = {name: float(value) if np.ndim(value) == 0 else np.asarray(value) for name, value in logs.items()}
-    return numbers if return_dict else model._flatten_metrics_in_order(numbers)
 
 
 def validation_split(x: Any, y: Any, sample_weight: Any, part: float) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

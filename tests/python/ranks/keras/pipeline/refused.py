@@ -45,6 +45,11 @@ class Subclassed(keras.Model):
         return inputs
 
 
+class Logging(keras.Sequential):
+    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        return {**super().compute_metrics(x, y, y_pred, sample_weight), "largest": keras.ops.max(y_pred)}
+
+
 def fails(model: Any, loss: Any = "mse", callbacks: Any = None, optimizer: Any = "sgd", **arguments: Any) -> list[str]:
     compiled = {"jit_compile": arguments.pop("jit_compile")} if "jit_compile" in arguments else {}
 
@@ -134,6 +139,7 @@ def refused() -> dict[str, list[str]]:
     second = adapter.layer_calls(parallel)[1].operation.name
     return {
         "subclassed": fails(Subclassed()),
+        "own metrics": fails(Logging([keras.Input((4,)), layers.Dense(3), layers.Dense(1)])),
         "too few layers": fails(dense()),
         "shared": fails(dense(layers.Dense(4), shared, layers.Dense(4, name="between"), shared), pipeline_stages=["between"]),
         "three parts": fails(used, pipeline_stages=["between"], reproducible=MICRO_BATCHES),
