@@ -17,6 +17,7 @@ from tarantella.errors import AbortedError, UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.checkpoint.null_session import NullSession
+from tarantella.keras.elastic import fresh_callbacks
 from tarantella.keras.elastic.handover import Handover, Part
 from tarantella.keras.elastic.kept_state import KeptState
 from tarantella.keras.elastic.last_batch import LastBatch
@@ -299,6 +300,8 @@ class ElasticFit(adapter.Callback):
         is_behind = [NONE < one < max(done) for one in done]  # newcomers go on with the operation that the source has begun
         if source is not None and any(is_behind):
             self._kept.ended.give(source, is_behind[runtime.get_rank()])
+        if source is not None and NONE in done:
+            fresh_callbacks.warn(self._callbacks, self._trained, [one == NONE for one in done])
         if done[runtime.get_rank()] == NONE:
             self._kept.ended.note()
 

@@ -175,6 +175,8 @@ class Keeping(keras.layers.Layer):
 
 
 class Phases(keras.callbacks.Callback):
+    batches = 0  # that it has heard of
+
     def on_train_begin(self, logs: Any = None) -> None:
         come_to("train_begin")
 
@@ -189,6 +191,7 @@ class Phases(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         come_to("batch_end")
+        self.batches += 1
         if seen["batch_end"] == 1:
             note_that_it_came()
             (FOLDER / "begun").touch()
