@@ -248,19 +248,23 @@ class ElasticFit(adapter.Callback):
         if meeting is not None and not self._door.is_knocked_at(meeting):
             meeting = None
 
+        def make(batches: Any) -> Any:
+            logs = _numbers(self._made(name)(batches))
+            self._traced.add(name)  # not on a rank that takes the outcome of another one
+            return logs
+
         def again() -> Any:
-            return _numbers(self._made(name)(self._batches[name].again()))
+            return make(self._batches[name].again())
 
         def step() -> Any:
             if name in self._traced and meeting is None:
-                return _numbers(self._made(name)(iterator))
+                return make(iterator)
             next(iterator)  # a loss in the trace must find the batch taken, like any later one
             if meeting is not None:
                 raise _left("ranks join")
             return again()
 
         logs = operations.run(again if is_at_hand else step, again, self._kept.put_back, meeting)
-        self._traced.add(name)
         self._kept.has_sums = True
         return logs
 
