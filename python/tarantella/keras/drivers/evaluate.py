@@ -24,15 +24,22 @@ def evaluate(
         sharing: how ranks share the data.
     """
     model.require_compiled("evaluate")
+    kept = whole_calls.InferenceState(model.keras_model)
 
     def run() -> Any:
-        return _evaluate(model, data, sharing, verbose, callbacks, return_dict)
+        return _evaluate(model, kept, data, sharing, verbose, callbacks, return_dict)
 
-    return whole_calls.surviving("tnt.Model.evaluate", run, data["x"])
+    return whole_calls.surviving("tnt.Model.evaluate", run, data["x"], kept)
 
 
 def _evaluate(
-    model: DistributedModel, data: dict[str, Any], sharing: Sharing, verbose: Any, callbacks: Any, return_dict: bool
+    model: DistributedModel,
+    kept: whole_calls.InferenceState,
+    data: dict[str, Any],
+    sharing: Sharing,
+    verbose: Any,
+    callbacks: Any,
+    return_dict: bool,
 ) -> Any:
     collectives.meet("tnt.Model.evaluate")
     batches = GlobalBatches("data to evaluate", model=model.keras_model, **data)
@@ -41,6 +48,7 @@ def _evaluate(
     model.require_same()
     model.build(split.batch_spec(parts), "test_step")
     model.take_masters_weights("evaluate")
+    kept.note()
     model.before_data(split.batch_spec(parts), ["test_step"], distribute)
     first_batches = FirstBatches(model)
     parts = first_batches.dataset(parts, ["test_step"], distribute)
@@ -63,15 +71,23 @@ def predict(model: DistributedModel, data: dict[str, Any], verbose: Any, callbac
         on_all_ranks: False gives the output to the master, and None to the other ranks.
     """
     everywhere = on_all_ranks or generations.is_elastic()  # another rank may be the master when all is done
+    kept = whole_calls.InferenceState(model.keras_model)
 
     def run() -> Any:
-        return _predict(model, data, verbose, callbacks, everywhere)
+        return _predict(model, kept, data, verbose, callbacks, everywhere)
 
-    predicted = whole_calls.surviving("tnt.Model.predict", run, data["x"])
+    predicted = whole_calls.surviving("tnt.Model.predict", run, data["x"], kept)
     return predicted if on_all_ranks or runtime.is_master_rank() else None
 
 
-def _predict(model: DistributedModel, data: dict[str, Any], verbose: Any, callbacks: Any, on_all_ranks: bool) -> Any:
+def _predict(
+    model: DistributedModel,
+    kept: whole_calls.InferenceState,
+    data: dict[str, Any],
+    verbose: Any,
+    callbacks: Any,
+    on_all_ranks: bool,
+) -> Any:
     collectives.meet("tnt.Model.predict")
     batches = GlobalBatches("data to predict from", model=model.keras_model, **data)
     parts = batches.parts(Sharing(), shards=None)
@@ -79,6 +95,7 @@ def _predict(model: DistributedModel, data: dict[str, Any], verbose: Any, callba
     model.require_same()
     adapter.build_to_call(model.keras_model, split.batch_spec(parts))
     model.take_masters_weights("predict")
+    kept.note()
     first_batches = FirstBatches(model)
     parts = first_batches.dataset(parts, ["predict_step"], is_divided=True)
     callbacks = [first_batches, gather.OwnOutputs(), *placement.for_predict(callbacks)]

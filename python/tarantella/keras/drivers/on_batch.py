@@ -10,7 +10,7 @@ from tarantella.keras.data import gather, joined, rows, split
 from tarantella.keras.drivers.distributed_model import DistributedModel
 from tarantella.keras.reduction import ops
 from tarantella.keras.reproducible import fingerprint
-from tarantella.keras.step.checks import check_first_step
+from tarantella.keras.step.checks import check_first_step, reduced_gradients
 from tarantella.keras.step.keras_methods import keras_method
 
 
@@ -35,7 +35,7 @@ def train_on_batch(
     with collectives.explained("tnt.Model.train_on_batch"), model.running(), hooks.single_batch(), recorded:
         logs = keras_train_on_batch(adapter.pack_batch(part), return_dict=return_dict, **options)
     if first and not hooks.gradients.awaits_reduction():
-        check_first_step(model.keras_model, hooks)
+        check_first_step(model.keras_model, hooks, reduced_gradients(model.keras_model, hooks))
     return logs
 
 

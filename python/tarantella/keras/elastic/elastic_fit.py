@@ -17,6 +17,7 @@ from tarantella.errors import AbortedError, UnsupportedError
 from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.checkpoint.null_session import NullSession
+from tarantella.keras.elastic import fresh_callbacks
 from tarantella.keras.elastic.handover import Handover, Part
 from tarantella.keras.elastic.kept_state import KeptState
 from tarantella.keras.elastic.last_batch import LastBatch
@@ -247,19 +248,23 @@ class ElasticFit(adapter.Callback):
         if meeting is not None and not self._door.is_knocked_at(meeting):
             meeting = None
 
+        def make(batches: Any) -> Any:
+            logs = _numbers(self._made(name)(batches))
+            self._traced.add(name)  # not on a rank that takes the outcome of another one
+            return logs
+
         def again() -> Any:
-            return _numbers(self._made(name)(self._batches[name].again()))
+            return make(self._batches[name].again())
 
         def step() -> Any:
             if name in self._traced and meeting is None:
-                return _numbers(self._made(name)(iterator))
+                return make(iterator)
             next(iterator)  # a loss in the trace must find the batch taken, like any later one
             if meeting is not None:
                 raise _left("ranks join")
             return again()
 
         logs = operations.run(again if is_at_hand else step, again, self._kept.put_back, meeting)
-        self._traced.add(name)
         self._kept.has_sums = True
         return logs
 
@@ -299,6 +304,8 @@ class ElasticFit(adapter.Callback):
         is_behind = [NONE < one < max(done) for one in done]  # newcomers go on with the operation that the source has begun
         if source is not None and any(is_behind):
             self._kept.ended.give(source, is_behind[runtime.get_rank()])
+        if source is not None and NONE in done:
+            fresh_callbacks.warn(self._callbacks, self._trained, [one == NONE for one in done])
         if done[runtime.get_rank()] == NONE:
             self._kept.ended.note()
 

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tarantella import _native, runtime
+import numpy as np
+
+from tarantella import _native, collectives, generations, runtime
 from tarantella.errors import DeadlineError, TarantellaError
 from tarantella.keras import adapter
 from tarantella.keras.reduction import weights
@@ -12,11 +14,14 @@ from tarantella.keras.step import accumulation, moving_statistics
 from tarantella.keras.step.hooks import StepHooks
 
 
-def check_first_step(model: Any, hooks: StepHooks) -> list[Any]:
+def check_first_step(model: Any, hooks: StepHooks, reduced: dict[int, Any]) -> list[Any]:
     """Checks after a first step that all gradients were reduced, and that all ranks have the same weights. Collective.
 
     A step of the user's own may leave variables alone (a teacher's, for example), or compute them from others in a way that
     is the same on all ranks. They need no reduction.
+
+    Args:
+        reduced: as `reduced_gradients` returns it.
 
     Returns:
         The trainable variables whose gradients were not reduced, and which are the same on all ranks so far.
@@ -26,7 +31,6 @@ def check_first_step(model: Any, hooks: StepHooks) -> list[Any]:
     """
     if not hooks.holds_all_weights:
         return []
-    reduced = {id(variable): variable for variable, steps in hooks.reducers.gradient_steps() if steps > 0}
     variables = adapter.trainable_variables(model)
     missing = [v for v in variables if id(v) not in reduced]
     wrong = missing if hooks.reproducible else weights.differing(missing)
@@ -38,6 +42,19 @@ def check_first_step(model: Any, hooks: StepHooks) -> list[Any]:
         )
     weights.compare(list({**{id(v): v for v in variables}, **reduced}.values()), "after the first step")
     return missing
+
+
+def reduced_gradients(model: Any, hooks: StepHooks) -> dict[int, Any]:
+    """The variables whose gradients were reduced, by their ids. Collective in an elastic job, and then of the model's alone.
+
+    A rank that was behind and has taken the outcome of the step from another one has reduced nothing itself.
+    """
+    own = {id(variable): variable for variable, steps in hooks.reducers.gradient_steps() if steps > 0}
+    if not generations.is_elastic():
+        return own
+    variables = adapter.trainable_variables(model)
+    anywhere = collectives.all_reduce(np.array([id(v) in own for v in variables], np.uint8), op="max")
+    return {id(v): v for v, is_reduced in zip(variables, anywhere, strict=True) if is_reduced}
 
 
 class StepChecks(adapter.Callback):
@@ -89,9 +106,11 @@ class StepChecks(adapter.Callback):
         self._steps = batch + 1
         _native.progress(self._steps_done, float(self._steps_done * self._batch_size))
         _native.trace_span("step", f"step {batch}", self._begin_ns, _native.clock_ns())
-        if not self._checked and not self._hooks.gradients.awaits_reduction():
-            self._checked = True
-            self._not_reduced = check_first_step(self.model, self._hooks)
+        if not self._checked:
+            reduced = reduced_gradients(self.model, self._hooks)
+            if (reduced and generations.is_elastic()) or not self._hooks.gradients.awaits_reduction():
+                self._checked = True
+                self._not_reduced = check_first_step(self.model, self._hooks, reduced)
 
     # BatchNormalization's averages are of each rank's own samples; validation and files get their mean
     def on_test_begin(self, logs: Any = None) -> None:

@@ -150,7 +150,8 @@ def test_ranks_are_lost_where_an_epoch_reads_its_metrics(tmp_path: Path):
 
 
 def test_a_rank_that_is_a_step_behind_takes_it_from_one_that_is_not(undisturbed, tmp_path: Path):
-    result = train(SHARDS, tmp_path, "2:batch_end:12,3:batch_end:12", "batch_norm", "dropout", "behind", shards=SHARDS).good()
+    options = "batch_norm", "dropout", "behind=1+15"  # in the first step, and in the second one of the second epoch
+    result = train(SHARDS, tmp_path, "2:batch_end:12,3:batch_end:12", *options, shards=SHARDS).good()
     found = found_in(tmp_path)
     assert found.keys() == {0, 1}, result.said
     for one in found.values():
@@ -161,13 +162,18 @@ def test_a_rank_that_is_a_step_behind_takes_it_from_one_that_is_not(undisturbed,
 def test_without_shards_the_losses_are_those_of_the_undisturbed_training(tmp_path: Path):
     """The sums of the ranks that were lost, for the means over an epoch, are not lost with them.
 
-    A rank that is behind begins with the learning rate that others had before they ran the same callbacks.
+    A rank that is behind begins with the learning rate that others had before they ran the same callbacks. If that was in the
+    last step, it finds the end of the data as they do.
     """
-    plans = {"": (), "1:metric:14,0:test_batch_end:4,3:batch_end:25": (), "2:batch_end:12,3:batch_end:12": ("behind",)}
+    plans = {
+        "": (),
+        "1:metric:14,0:test_batch_end:4,3:batch_end:25": (),
+        "2:batch_end:12,3:batch_end:12": ("behind=1+10+16",),
+    }
     folders = {plan: tmp_path / f"{i}" for i, plan in enumerate(plans)}
     for plan, folder in folders.items():
         folder.mkdir()
-        train(4, folder, plan, "relative", *plans[plan]).good()
+        train(4, folder, plan, "relative", "filtered", *plans[plan]).good()
     whole, *disturbed = (found_in(folder) for folder in folders.values())
     assert [found.keys() for found in disturbed] == [{2}, {0, 1}]
     for found in disturbed:

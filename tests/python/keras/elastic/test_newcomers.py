@@ -65,6 +65,7 @@ def test_the_bits_are_those_of_the_undisturbed_training(undisturbed, tmp_path: P
         assert one["ranks"] == len(left)
         assert one["digest"] == undisturbed["digest"], result.said
         assert one["history"] == undisturbed["history"]
+    assert "Phases has begun afresh in a rank that joins, without the batches of the others" in result.stderr, result.said
 
 
 def test_newcomers_take_what_the_model_does_not_know(tmp_path: Path):

@@ -2,13 +2,14 @@
 
 PLAN: ``NUMBER:PHASE:COUNT`` with commas: the rank with which the launcher began as NUMBER kills itself when it comes to this
 phase so often, or stops itself if COUNT is negative. OPTION: ``batch_norm``, ``dropout``, ``files``, ``backup``, ``more``,
-``checkpoint``, ``behind``, ``await=N``: steps are slow until N ranks, newcomers among them, have each made one or ended, and
-phases ``with 1`` to ``with N`` say how many have; ``epochs=N``, ``slow``, ``grow=N``: rank 0 makes the first step, and then
-gives the hostfile ``FOLDER/hosts`` N slots; ``scaled``: batches and rates by the number of ranks; ``decay`` of weights;
-``early``: a step changes weights, and a variable that no model knows, before it has gradients; ``unknown``: a layer keeps
-averages in variables that no model knows; ``loaded``: rank 0 alone has read weights; ``drawn``, ``generator``: validation
-data that depend on how often they were read; ``relative``: a callback changes the learning rate by a factor after each step;
-``late=N``: rank N hears that one is lost while it joins; or what is to be refused.
+``checkpoint``, ``behind=I+J``: rank 1 fails in these steps, which others finish; ``filtered``: data of unknown length;
+``await=N``: steps are slow until N ranks, newcomers among them, have each made one or ended, and phases ``with 1`` to ``with
+N`` say how many have; ``epochs=N``, ``slow``, ``grow=N``: rank 0 makes the first step, and then gives the hostfile
+``FOLDER/hosts`` N slots; ``scaled``: batches and rates by the number of ranks; ``decay`` of weights; ``early``: a step changes
+weights, and a variable that no model knows, before it has gradients; ``unknown``: a layer keeps averages in variables that no
+model knows; ``loaded``: rank 0 alone has read weights; ``drawn``, ``generator``: validation data that depend on how often they
+were read; ``relative``: a callback changes the learning rate by a factor after each step; ``late=N``: rank N hears that one is
+lost while it joins; or what is to be refused.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ def come_to(phase: str) -> None:
         raise ValueError("a fault of the script")
 
 
-def fall_behind(at: int) -> None:
-    """This rank fails in a step that the others finish: it makes the step, and then has its state of before again."""
+def fall_behind(at: list[int]) -> None:
+    """This rank fails in steps that the others finish: it makes the step, and then has its state of before again."""
     original = Operations._run
 
     def run(self: Any, operation: Any, again: Any, undo: Any, meeting: Any) -> Any:
@@ -77,8 +78,8 @@ def fall_behind(at: int) -> None:
             raise PeerLostError("a rank was lost")
 
         is_step = operation is not again
-        seen["operation"] += is_step
-        return original(self, fail if is_step and seen["operation"] == at else operation, again, undo, meeting)
+        seen["made"] += is_step
+        return original(self, fail if is_step and seen["made"] in at else operation, again, undo, meeting)
 
     Operations._run = run  # type: ignore[method-assign]
 
@@ -175,6 +176,8 @@ class Keeping(keras.layers.Layer):
 
 
 class Phases(keras.callbacks.Callback):
+    batches = 0  # that it has heard of
+
     def on_train_begin(self, logs: Any = None) -> None:
         come_to("train_begin")
 
@@ -189,6 +192,7 @@ class Phases(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         come_to("batch_end")
+        self.batches += 1
         if seen["batch_end"] == 1:
             note_that_it_came()
             (FOLDER / "begun").touch()
@@ -298,10 +302,11 @@ def main() -> None:
     begin_with(model.model)
     tnt.get_rank()
     come_to("joined")
-    if "behind" in OPTIONS and NUMBER == "1":
-        fall_behind(at=12)
+    if "behind" in OF_OPTIONS and NUMBER == "1":
+        fall_behind([int(step) for step in OF_OPTIONS["behind"].split("+")])
     seed = 4 if is_odd("data") else 3
     data: Any = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(50, seed=seed).batch(batch)
+    data = data.filter(lambda *_: True) if "filtered" in OPTIONS else data  # its length is not known any more
     if is_odd("error"):
         raise ValueError("a newcomer's")
     if "collective" in OPTIONS:

@@ -36,6 +36,17 @@ class Loss(keras.callbacks.Callback):
     on_predict_batch_end = on_train_batch_end = on_test_batch_end
 
 
+class Counting(keras.layers.Layer):
+    """Keeps the sum of what it has seen, in inference as well."""
+
+    def build(self, shape: Any) -> None:
+        self.sum = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, inputs: Any) -> Any:
+        self.sum.assign(self.sum + keras.ops.sum(keras.ops.abs(inputs)))
+        return inputs
+
+
 class Evaluation(keras.callbacks.Callback):
     """Evaluates and predicts before the first validation, and later, with the model that is trained and with another one.
 
@@ -73,7 +84,8 @@ def found(kind: Any, wrap: Any) -> list[float]:
     global trained
     keras.utils.set_random_seed(1)
     trained, other = (
-        wrap(kind([keras.Input((4,)), keras.layers.Dense(3, activation="tanh"), keras.layers.Dense(1)])) for _ in range(2)
+        wrap(kind([keras.Input((4,)), keras.layers.Dense(3, activation="tanh"), keras.layers.Dense(1), *kept]))
+        for kept in ([Counting()], [])
     )
     for model in (trained, other):
         model.compile(keras.optimizers.SGD(0.05), "mse")
@@ -81,7 +93,8 @@ def found(kind: Any, wrap: Any) -> list[float]:
     history = trained.fit(
         X, Y, batch_size=24, epochs=3, shuffle=False, verbose=0, validation_data=(X[:48], Y[:48]), callbacks=[evaluation]
     ).history
-    return [*evaluation.found, *history["loss"], *history["val_loss"]]
+    counted = float(trained.layers[-1].sum.numpy())
+    return [*evaluation.found, *history["loss"], *history["val_loss"], counted]
 
 
 kinds = (keras.Sequential, WithOwnEvaluate)
