@@ -29,8 +29,9 @@ def found_in(folder: Path) -> Found:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Of one rank: the bits are those of any number, and it takes the time of one."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    train(SHARDS, folder, "", "batch_norm", "dropout", "more", shards=SHARDS).good()
+    train(1, folder, "", "batch_norm", "dropout", "more", shards=SHARDS).good()
     return found_in(folder)[0]
 
 
@@ -77,6 +78,7 @@ def test_ranks_are_lost_in_what_comes_after_fit(undisturbed, tmp_path: Path, sha
     assert found.keys() == {3}, result.said
     assert result.stderr.count("was killed by SIGKILL") == 3
     assert found[3]["saved"]
+    assert found[3]["traces"] == 3  # all in fit, when nobody was lost yet
     if shards is not None:
         assert found[3]["digest"] == undisturbed["digest"]
         assert found[3]["evaluated"] == pytest.approx(undisturbed["evaluated"], rel=1e-6)
@@ -84,8 +86,11 @@ def test_ranks_are_lost_in_what_comes_after_fit(undisturbed, tmp_path: Path, sha
 
 
 def test_nothing_is_traced_twice(undisturbed):
-    """TensorFlow does that if a trace makes variables. Traced are a trial, the step of training, and that of validation."""
-    assert undisturbed["traces"] == 3
+    """TensorFlow does that if a trace makes variables. Traced are a trial, and the steps of training and of validation.
+
+    Each of these two is traced for the last shard, and once for the three others. For ranks with one shard each see below.
+    """
+    assert undisturbed["traces"] == 5
 
 
 def test_a_rank_is_lost_when_others_have_joined_and_others_have_not(undisturbed, tmp_path: Path):
@@ -109,14 +114,14 @@ EARLY = "1:last:20,3:metric:30,0:batch_begin:22"
 def undisturbed_and_disturbed(
     folder: Path, *options: str, losses: str = EARLY, shards: int | None = None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What rank 2 has found, which is left alone."""
+    """What one rank has found that trains alone, and what rank 2 has, which is left alone."""
     found = []
-    for plan in ("", losses):
-        own = folder / f"{len(found)}"
+    for ranks, plan in ((1, ""), (SHARDS, losses)):
+        own = folder / f"{ranks}"
         own.mkdir()
-        result = train(SHARDS, own, plan, *options, shards=shards).good()
-        found.append(found_in(own)[2])
-        assert len(found_in(own)) == (1 if plan else SHARDS), result.said
+        result = train(ranks, own, plan, *options, shards=shards).good()
+        assert len(found_in(own)) == 1, result.said
+        found += found_in(own).values()
     return found[0], found[1]
 
 
@@ -130,8 +135,8 @@ def test_weights_decay_once(tmp_path: Path):
 def test_what_a_step_changes_before_its_gradients_is_changed_once(tmp_path: Path):
     undisturbed, disturbed = undisturbed_and_disturbed(tmp_path, "decay", "early")
     assert disturbed["steps"] == undisturbed["steps"] >= 30
-    for name, values in undisturbed["history"].items():
-        np.testing.assert_allclose(disturbed["history"][name], values, rtol=1e-5, err_msg=name)
+    for name, values in undisturbed["history"].items():  # a metric of the first epoch is close to zero
+        np.testing.assert_allclose(disturbed["history"][name], values, rtol=1e-5, atol=1e-7, err_msg=name)
 
 
 def test_ranks_are_lost_in_a_second_training(tmp_path: Path):
@@ -173,7 +178,7 @@ def test_without_shards_the_losses_are_those_of_the_undisturbed_training(tmp_pat
     folders = {plan: tmp_path / f"{i}" for i, plan in enumerate(plans)}
     for plan, folder in folders.items():
         folder.mkdir()
-        train(4, folder, plan, "relative", "filtered", *plans[plan]).good()
+        train(4 if plan else 1, folder, plan, "relative", "filtered", *plans[plan]).good()
     whole, *disturbed = (found_in(folder) for folder in folders.values())
     assert [found.keys() for found in disturbed] == [{2}, {0, 1}]
     for found in disturbed:
@@ -186,8 +191,8 @@ def test_legacy_keras(tmp_path: Path):
     for plan in ("", "2:last:9,0:test_batch_end:4"):
         folder = tmp_path / f"{len(losses)}"
         folder.mkdir()
-        train(3, folder, plan, TF_USE_LEGACY_KERAS="1").good()
-        losses.append(found_in(folder)[1]["history"])
+        train(3 if plan else 1, folder, plan, TF_USE_LEGACY_KERAS="1").good()
+        losses += [one["history"] for one in found_in(folder).values()]
     for name, values in losses[0].items():
         np.testing.assert_allclose(losses[1][name], values, rtol=1e-5, err_msg=name)
 

@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.forked_jobs import GRAPHS_AS_TRACED
 from support.launch import RANKS, Result, run_ranks
 
 SCRIPT = RANKS / "keras/elastic.py"
 SHARDS = 4
+ENV = {GRAPHS_AS_TRACED: "1"}  # who joins is in no graph; test_elastic_fit.py has them as for users
 
 
 def train(
@@ -20,7 +22,8 @@ def train(
 ) -> Result:
     """newcomers: as many start; most: as many may, if that is another number."""
     own = ["--elastic", "--replacements", newcomers if most is None else most, *flags]
-    return run_ranks(ranks, SCRIPT, folder, plan, *options, f"await={ranks + newcomers}", launcher_options=own, timeout=240)
+    words = (*options, f"await={ranks + newcomers}")
+    return run_ranks(ranks, SCRIPT, folder, plan, *words, launcher_options=own, timeout=240, env=ENV)
 
 
 def grow(first: int, most: int, folder: Path, plan: str, *options: str, flags: Any = ()) -> Result:
@@ -28,7 +31,8 @@ def grow(first: int, most: int, folder: Path, plan: str, *options: str, flags: A
     hosts = folder / "hosts"
     hosts.write_text(f"localhost slots={first}\n")
     own = ["--elastic", "--max-ranks", most, "--hostfile", hosts, *flags]
-    return run_ranks(first, SCRIPT, folder, plan, *options, f"await={most}", f"grow={most}", launcher_options=own, timeout=240)
+    words = (*options, f"await={most}", f"grow={most}")
+    return run_ranks(first, SCRIPT, folder, plan, *words, launcher_options=own, timeout=240, env=ENV)
 
 
 def found_in(folder: Path) -> dict[int, dict[str, Any]]:
@@ -42,8 +46,9 @@ def started(result: Result) -> int:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Of one rank: the bits are those of any number, and it takes the time of one."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    train(SHARDS, folder, "", "batch_norm", "dropout", newcomers=0, flags=["--reproducible", SHARDS]).good()
+    train(1, folder, "", "batch_norm", "dropout", newcomers=0, flags=["--reproducible", SHARDS]).good()
     return found_in(folder)[0]
 
 
@@ -71,10 +76,10 @@ def test_the_bits_are_those_of_the_undisturbed_training(undisturbed, tmp_path: P
 def test_newcomers_take_what_the_model_does_not_know(tmp_path: Path):
     """And they are at the same place in the validation data, which others have read in each epoch."""
     found = []
-    for plan, newcomers, left in (("", 0, {0, 1}), ("1:batch_end:4,0:with 3:1", 1, {2})):
-        folder = tmp_path / f"{len(found)}"
+    for ranks, plan, newcomers, left in ((1, "", 0, {0}), (2, "1:batch_end:4,0:with 3:1", 1, {2})):
+        folder = tmp_path / f"{ranks}"
         folder.mkdir()
-        result = train(2, folder, plan, "unknown", "drawn", newcomers=newcomers).good()
+        result = train(ranks, folder, plan, "unknown", "drawn", newcomers=newcomers).good()
         assert found_in(folder).keys() == left, result.said
         found.append(next(iter(found_in(folder).values())))
     undisturbed, disturbed = found

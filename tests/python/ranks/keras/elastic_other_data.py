@@ -91,12 +91,12 @@ def found(kind: Any, wrap: Any) -> list[float]:
         model.compile(keras.optimizers.SGD(0.05), "mse")
     evaluation = Evaluation(other)
     history = trained.fit(
-        X, Y, batch_size=24, epochs=3, shuffle=False, verbose=0, validation_data=(X[:48], Y[:48]), callbacks=[evaluation]
+        X, Y, batch_size=24, epochs=2, shuffle=False, verbose=0, validation_data=(X[:48], Y[:48]), callbacks=[evaluation]
     ).history
     counted = float(trained.layers[-1].sum.numpy())
     return [*evaluation.found, *history["loss"], *history["val_loss"], counted]
 
 
-kinds = (keras.Sequential, WithOwnEvaluate)
+kinds = (keras.Sequential,) if "lost" in sys.argv else (keras.Sequential, WithOwnEvaluate)  # later, one rank would be alone
 result = [[found(kind, wrap) for wrap in (tnt.Model, lambda model: model)] for kind in kinds]
 Path(sys.argv[1], f"{tnt.get_rank()}.json").write_text(json.dumps(result))
