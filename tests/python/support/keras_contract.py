@@ -75,7 +75,6 @@ TABLE = [
     (KERAS_3, "model", "_loss_tracker", "count the loss of a micro-batch as Keras' own steps do"),
     (KERAS_3, "model", "_losses_override", "add up the losses of all stages of a pipeline"),
     (KERAS_3, "dense", "_get_own_losses", "find the losses that the layers of a stage add"),
-    (KERAS_3, "model", "_flatten_metrics_in_order", ON_BATCH),
     (KERAS_3, "keras.src.backend", "Variable", "tell variables of Keras from those of TensorFlow"),
     (KERAS_3, "dense", "_non_trainable_variables", "find the weights of layers that are not to be trained"),
     (KERAS_3, "sequential", "_functional", "find the graph of layers of a Sequential model"),
@@ -126,8 +125,6 @@ TABLE = [
     (LEGACY, "losses", "_losses", "weight each loss by the samples of all ranks"),
     (BOTH, "function_metric", "_fn", "know a metric that Keras made of a user's function"),
     (BOTH, "metrics", "_user_metrics _user_weighted_metrics", "check the metrics given to compile"),
-    (LEGACY, "tf_keras.src.utils.tf_utils", "sync_to_numpy_or_python_type", ON_BATCH),
-    (LEGACY, "tf_keras.src.engine.training", "flatten_metrics_in_order", ON_BATCH),
     # what is given to Keras as data
     (KERAS_3, "keras.src.trainers.data_adapters", "get_data_adapter", READ),
     (KERAS_3, DATA_UTILITIES, "class_weight_to_sample_weights pack_x_y_sample_weight", ON_BATCH),

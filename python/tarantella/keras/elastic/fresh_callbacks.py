@@ -13,8 +13,6 @@ from tarantella.keras import adapter
 from tarantella.keras.callback_placement import placement
 from tarantella.keras.checkpoint import callback_states
 
-_OF_KERAS = ("_model", "model", "params")
-
 
 def warn(callbacks: Sequence[Any], model: Any, are_newcomers: Sequence[bool]) -> None:
     """Names attributes that are the same on all ranks but those that have just joined. Collective.
@@ -24,8 +22,9 @@ def warn(callbacks: Sequence[Any], model: Any, are_newcomers: Sequence[bool]) ->
         model: the one that is trained. All ranks have its state.
         are_newcomers: which ranks have just joined.
     """
+    of_keras = vars(adapter.Callback())
     own = {
-        name: {key: digest for key, value in vars(one).items() if (digest := _digest(value, model)) and key not in _OF_KERAS}
+        name: {key: digest for key, value in vars(one).items() if (digest := _digest(value, model)) and key not in of_keras}
         for name, one in callback_states.named(callbacks)
         if placement.runs_on_all_ranks(one) and not hasattr(one, "get_state")
     }
