@@ -3,7 +3,7 @@
 A callback may change what it finds, such as halve the learning rate, so the rank behind has to begin with what they had found.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,17 @@ import tensorflow as tf
 
 from tarantella import collectives, runtime
 from tarantella.keras import adapter
+
+_FEW = 50
+
+
+def reading(variables: Sequence[tf.Variable]) -> Callable[[], list[tf.Tensor]]:
+    """Reads them all. A graph does so at once, but hands over between threads, which takes as long as some single reads."""
+    if len(variables) <= _FEW:
+        return lambda: [tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype) for variable in variables]
+    read: Callable[[], list[tf.Tensor]]
+    read = tf.function(lambda: [variable.read_value() for variable in variables], autograph=False).get_concrete_function()
+    return read
 
 
 class EndedState:
@@ -65,7 +76,7 @@ class EndedState:
     def _read(self) -> list[tuple[tf.Variable, tf.Tensor]]:
         if self._variables is None:
             variables = self._variables = list(map(adapter.unwrap, self._known()))
-            self._values = tf.function(lambda: [variable.read_value() for variable in variables], autograph=False)
+            self._values = reading(variables)
         return list(zip(self._variables, self._values(), strict=True))
 
 

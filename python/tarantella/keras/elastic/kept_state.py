@@ -14,7 +14,7 @@ from tarantella import collectives, generations, runtime
 from tarantella.keras import adapter
 from tarantella.keras.adapter.tensorflow import own_variable, variables_read
 from tarantella.keras.checkpoint import state
-from tarantella.keras.elastic.ended_state import EndedState
+from tarantella.keras.elastic.ended_state import EndedState, reading
 from tarantella.keras.reduction import weights
 from tarantella.keras.xla import operations
 
@@ -56,7 +56,7 @@ class KeptState:
             return
         if self._variables is None:
             self._variables = self._changed_early()
-            self._read = tf.function(lambda: [variable.read_value() for variable in self._variables or ()], autograph=False)
+            self._read = reading(self._variables)
         self._copies = list(zip(self._variables, self._read(), strict=True))
 
     def put_back(self) -> None:
