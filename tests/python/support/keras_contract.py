@@ -54,6 +54,7 @@ WRITE = "write files of models once, and beside their place first"
 RANDOM_STATE = "keep the random state of TensorFlow in a checkpoint"
 TRACES = "draw each rank's own random numbers in a function that was traced before the step"
 AUTOGRAPH = "rewrite a function by AutoGraph if its caller is"
+CACHED = "give up a cache in a file before the next iterator begins"
 LOOK = "look at the first batch of a dataset before Keras gets it"
 PRECISION = "try a model of mixed precision in float32"
 ADVICE = "say why ranks took parts of different batches"
@@ -159,6 +160,8 @@ TABLE = [
     # datasets
     (BOTH, "dataset_kinds", "BatchDataset ParallelBatchDataset PaddedBatchDataset MapDataset ParallelMapDataset", PUSHDOWN),
     (BOTH, "dataset_kinds", "PrefetchDataset OptionsDataset RepeatDataset TakeDataset SkipDataset", PUSHDOWN),
+    (BOTH, "dataset_kinds", "CacheDataset", CACHED),
+    (BOTH, "cached", "_filename", CACHED),
     (BOTH, "batched", "_input_dataset _inputs", "find what a dataset is made of"),
     (BOTH, "batched", "_batch_size _drop_remainder", PUSHDOWN),
     (BOTH, "parallel_batch", "_deterministic _num_parallel_calls", PUSHDOWN),

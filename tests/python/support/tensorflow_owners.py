@@ -73,6 +73,7 @@ class TensorFlowOwners:
         return self.source.batch(2)
 
     parallel_batch = functools.cached_property(lambda self: self.source.batch(2, num_parallel_calls=2, deterministic=True))
+    cached = functools.cached_property(lambda self: self.source.cache("file"))
     operation = functools.cached_property(lambda self: self.graph.get_operations()[0])
     prefetched = functools.cached_property(lambda self: self.source.prefetch(2))
     iterator = functools.cached_property(lambda self: iter(self.source))
@@ -84,5 +85,6 @@ class TensorFlowOwners:
     @functools.cached_property
     def dataset_kinds(self) -> str:
         made = [self.batched, self.parallel_batch, self.parallel_map, self.prefetched, self.repeated, self.taken, self.skipped]
+        made += [self.cached]
         made += [self.source.padded_batch(2), self.source.map(lambda x: x), self.source.with_options(self.tf.data.Options())]
         return " ".join(type(dataset).__name__.lstrip("_") for dataset in made)

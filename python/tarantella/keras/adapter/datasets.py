@@ -44,6 +44,11 @@ def everything(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
         yield from everything(one)
 
 
+def is_cached_in_file(dataset: tf.data.Dataset) -> bool:
+    """Whether the dataset itself is a cache that is kept in a file."""
+    return kind(dataset) == "CacheDataset" and bool(tf.strings.length(dataset._filename))
+
+
 def last_batch(dataset: tf.data.Dataset) -> tf.data.Dataset | None:
     """The last `batch` or `padded_batch` in the chain; None if there is none."""
     return next((one for one in chain(dataset) if kind(one) in BATCHES), None)

@@ -6,6 +6,9 @@ wait for the one that runs the destructor. The pipeline and its buffers, which t
 
 What is left when the interpreter ends is not destroyed: a destructor also waits for the Python that its pipeline is running,
 as that of a generator, and Python goes on in no other thread then.
+
+The iterator of a cache in a file deletes what there is of the file, unless it has seen all elements. Later it would delete what
+the next iterator has written. So these are destroyed at once.
 """
 
 import atexit
@@ -17,16 +20,19 @@ from typing import Any
 
 import tensorflow as tf
 
+from tarantella.keras.adapter import datasets
+
 _ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
 atexit.register(ctypes.pythonapi.Py_IncRef, ctypes.py_object(_ended))  # the queue keeps what is in it for ever
 _thread: threading.Thread | None = None
 
 
 def iterator_of(dataset: tf.data.Dataset) -> Any:
-    """A new iterator over the dataset. Its user does not wait for its end."""
+    """A new iterator over the dataset. Its user does not wait for its end, unless there is a cache in a file."""
     iterator = iter(dataset)
-    _start()
-    weakref.finalize(iterator, _ended.put, iterator._iterator_resource).atexit = False
+    if not any(map(datasets.is_cached_in_file, datasets.everything(dataset))):
+        _start()
+        weakref.finalize(iterator, _ended.put, iterator._iterator_resource).atexit = False
     return iterator
 
 

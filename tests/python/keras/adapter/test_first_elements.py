@@ -152,6 +152,28 @@ def test_nobody_waits_for_the_end_of_an_iterator():
     assert ended == ["slow", "generator"]
 
 
+def test_a_cache_in_a_file_is_given_up_before_the_next_iterator_begins(tmp_path):
+    """A cache that was not finished is deleted when its iterator is destroyed: later it would be that of the next iterator."""
+    begun, may_end = threading.Event(), threading.Event()
+
+    class Slow:
+        def __del__(self):
+            begun.set()
+            assert may_end.wait(60)
+
+    iterators._start()
+    iterators._ended.put(Slow())
+    assert begun.wait(60)
+    data = tf.data.Dataset.range(9).cache(str(tmp_path / "cache"))
+    first = iterators.iterator_of(data)
+    assert int(next(first)) == 0
+    del first
+    assert not list(tmp_path.iterdir())
+    assert [int(i) for i in iterators.iterator_of(data)] == list(range(9))
+    may_end.set()
+    assert (tmp_path / "cache.index").exists()
+
+
 AT_EXIT = """
 import threading
 import time

@@ -76,10 +76,10 @@ def test_the_bits_are_those_of_the_undisturbed_training(undisturbed, tmp_path: P
 def test_newcomers_take_what_the_model_does_not_know(tmp_path: Path):
     """And they are at the same place in the validation data, which others have read in each epoch."""
     found = []
-    for ranks, plan, newcomers, left in ((1, "", 0, {0}), (2, "1:batch_end:4,0:with 3:1", 1, {2})):
-        folder = tmp_path / f"{ranks}"
+    for plan, newcomers, left in (("", 0, {0, 1}), ("1:batch_end:4,0:with 3:1", 1, {2})):
+        folder = tmp_path / f"{len(found)}"
         folder.mkdir()
-        result = train(ranks, folder, plan, "unknown", "drawn", newcomers=newcomers).good()
+        result = train(2, folder, plan, "unknown", "drawn", newcomers=newcomers).good()
         assert found_in(folder).keys() == left, result.said
         found.append(next(iter(found_in(folder).values())))
     undisturbed, disturbed = found
