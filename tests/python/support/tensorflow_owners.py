@@ -85,6 +85,10 @@ class TensorFlowOwners:
     @functools.cached_property
     def dataset_kinds(self) -> str:
         made = [self.batched, self.parallel_batch, self.parallel_map, self.prefetched, self.repeated, self.taken, self.skipped]
-        made += [self.cached]
-        made += [self.source.padded_batch(2), self.source.map(lambda x: x), self.source.with_options(self.tf.data.Options())]
+        made += [
+            self.cached,
+            self.source.padded_batch(2),
+            self.source.map(lambda x: x),
+            self.source.with_options(self.tf.data.Options()),
+        ]
         return " ".join(type(dataset).__name__.lstrip("_") for dataset in made)

@@ -4,11 +4,11 @@ An iterator's destructor stops the thread that tunes its pipeline. TensorFlow wa
 ends it, so the thread may go back to sleep. Its periods grow to a minute. The destructor waits for the thread, and all ranks
 wait for the one that runs the destructor. The pipeline and its buffers, which take the memory, are freed before that wait.
 
-What is left when the interpreter ends is not destroyed: a destructor also waits for the Python that its pipeline is running,
-as that of a generator, and Python goes on in no other thread then.
+Iterators that are left when the interpreter ends are never destroyed. A destructor waits for the Python code that its pipeline
+runs, such as a generator, and an interpreter that is ending runs no Python code in other threads.
 
-The iterator of a cache in a file deletes what there is of the file, unless it has seen all elements. Later it would delete what
-the next iterator has written. So these are destroyed at once.
+If a dataset has a cache in a file, its iterators are destroyed at once. The destructor deletes an unfinished file, and a late
+destructor would delete what the next iterator has written.
 """
 
 import atexit

@@ -50,7 +50,7 @@ def surviving(name: str, call: Callable[[], Any], data: Any = None, kept: Infere
         name: of the method.
         call: returns what `collectives.broadcast_object` takes.
         data: the `x` of the call; None if it takes no data.
-        kept: what the call changes; it notes that itself. None: nothing.
+        kept: restores what the call changes in the model. The call itself has to call `note`. None: it changes nothing.
 
     Raises:
         UnsupportedError: a rank was lost, and the data cannot be read again.

@@ -132,7 +132,7 @@ class PipelineHooks(StepHooks):
 
     def _predict_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def step(element: Any) -> Any:
-            shards = split.unpack(adapter.unpack_batch(element) if self._is_single_batch else element)
+            shards = split.unpack(adapter.unpack_batch(element) if self._step.is_single_batch else element)
             return StepRun(self, shards, training=None).run_to_predict()
 
         return step

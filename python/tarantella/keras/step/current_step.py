@@ -24,6 +24,7 @@ class CurrentStep:
 
     def __init__(self) -> None:
         self.is_training = False
+        self.is_single_batch = False  # whether Keras has this batch alone, as in `train_on_batch`
         self.loss_kinds = LossKinds()
         self.weight_of_gradients: Callable[[], tf.Tensor] = self.weight  # with which those of ranks are added up
         self.may_be_empty = True  # whether this rank's share of a batch can be empty
@@ -104,7 +105,7 @@ class CurrentStep:
         changed = [v for v in variables if id(v) in self._before]
         if self._share is None or not changed:
             return
-        before = [self._before[id(v)] for v in changed]  # kept: what is read in the step may be changed again later
+        before = [self._before[id(v)] for v in changed]  # the step may change them again, and then they are restored again
 
         def restore() -> tf.Tensor:
             for variable, value in zip(changed, before, strict=True):

@@ -96,7 +96,6 @@ class StepHooks:
         self._sharding = sharding
         self._prepared = False
         self._patch: Patch | None = None  # while hooks are installed
-        self._is_single_batch = False
         self._drawing: set[str] = set()  # the names of layers that draw noise, as the log has them
         self._trainability = Trainability(model)
         self.functions = TracedFunctions(model, self._forget_plans)
@@ -241,15 +240,15 @@ class StepHooks:
     @contextmanager
     def single_batch(self) -> Iterator[None]:
         """In this context Keras gets one batch with its share where it takes ``x``, as in `train_on_batch`."""
-        self._is_single_batch = self.metrics.reduces_tests = True
+        self._step.is_single_batch = True
         try:
             yield
         finally:
-            self._is_single_batch = self.metrics.reduces_tests = False
+            self._step.is_single_batch = False
 
     def _unpacked(self, element: Any) -> list[tuple[Any, split.Share]]:
         """The batch of each shard, as a training or test step of Keras gets it, and its share."""
-        if not self._is_single_batch:
+        if not self._step.is_single_batch:
             return split.unpack(element)
         return [(adapter.batch_for_step(batch), share) for batch, share in split.unpack(adapter.unpack_batch(element))]
 
@@ -320,7 +319,7 @@ class StepHooks:
 
     def _predict_step(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def predict_step(element: Any) -> Any:
-            ((batch, share),) = split.unpack(adapter.unpack_batch(element) if self._is_single_batch else element)
+            ((batch, share),) = split.unpack(adapter.unpack_batch(element) if self._step.is_single_batch else element)
             kept = nullcontext() if share.total is None else self._kept("predict_step", lambda: share.samples / share.total)
             # in shards it is not, in reproducible mode either
             with noise.noise_by_rank(), agreement.by_ranks(share.samples), kept:

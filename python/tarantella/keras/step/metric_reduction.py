@@ -32,7 +32,6 @@ class MetricReduction:
         self._reducers = reducers
         self._step = step
         self.observe_sums: Callable[[Sequence[Any], Sequence[Any]], None] | None = None  # given variables and sums of each step
-        self.reduces_tests = False  # whether a test step reduces states; else they are after the last batch
         self._were_asked_for = False  # by get_metrics_result, in this step
         self._model_results: dict[int, Any] = {}  # what that has given, by id
         self._by_all: dict[int, Any] = {}  # metrics that saw the samples of all ranks, by id
@@ -80,7 +79,8 @@ class MetricReduction:
         return get_metrics_result
 
     def _reduces_in_step(self) -> bool:
-        return self._step.is_training or (self._step.is_running and self.reduces_tests)
+        """Whether this step reduces states. In `evaluate` and validation they are reduced after the last batch."""
+        return self._step.is_running and (self._step.is_training or self._step.is_single_batch)
 
     def _noted_results(self, results: Any) -> Any:
         self._model_results.update((id(leaf), leaf) for leaf in tf.nest.flatten(results))

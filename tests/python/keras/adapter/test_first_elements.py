@@ -119,15 +119,27 @@ def test_an_iterator_that_is_not_used_is_asked_for_nothing():
     assert drawn == looked_at == [0]
 
 
-def test_nobody_waits_for_the_end_of_an_iterator():
-    """It is destroyed elsewhere, even while something else takes long to be destroyed."""
-    drawn, ended, begun, may_end = [], [], threading.Event(), threading.Event()
+@pytest.fixture
+def slow_end():
+    """Something takes long to be destroyed, until the event that this gives is set; it says so in the list."""
+    ended, begun, may_end = [], threading.Event(), threading.Event()
 
     class Slow:
         def __del__(self):
             begun.set()
             assert may_end.wait(60)
             ended.append("slow")
+
+    iterators._start()
+    iterators._ended.put(Slow())
+    assert begun.wait(60)
+    yield may_end, ended
+    may_end.set()
+
+
+def test_nobody_waits_for_the_end_of_an_iterator(slow_end):
+    """It is destroyed elsewhere, even while something else takes long to be destroyed."""
+    drawn, (may_end, ended) = [], slow_end
 
     def generator():
         try:
@@ -139,8 +151,6 @@ def test_nobody_waits_for_the_end_of_an_iterator():
     dataset = WatchedDataset(given, 1, lambda element: drawn.append(int(element)))
     iterator = iter(dataset)
     dataset.look()
-    iterators._ended.put(Slow())
-    assert begun.wait(60)
     del iterator
     dataset._fresh = dataset._held = None
     assert (drawn, ended) == ([0], [])
@@ -152,25 +162,14 @@ def test_nobody_waits_for_the_end_of_an_iterator():
     assert ended == ["slow", "generator"]
 
 
-def test_a_cache_in_a_file_is_given_up_before_the_next_iterator_begins(tmp_path):
+def test_a_cache_in_a_file_is_given_up_before_the_next_iterator_begins(tmp_path, slow_end):
     """A cache that was not finished is deleted when its iterator is destroyed: later it would be that of the next iterator."""
-    begun, may_end = threading.Event(), threading.Event()
-
-    class Slow:
-        def __del__(self):
-            begun.set()
-            assert may_end.wait(60)
-
-    iterators._start()
-    iterators._ended.put(Slow())
-    assert begun.wait(60)
     data = tf.data.Dataset.range(9).cache(str(tmp_path / "cache"))
     first = iterators.iterator_of(data)
     assert int(next(first)) == 0
     del first
     assert not list(tmp_path.iterdir())
     assert [int(i) for i in iterators.iterator_of(data)] == list(range(9))
-    may_end.set()
     assert (tmp_path / "cache.index").exists()
 
 
@@ -202,10 +201,11 @@ iterator = iterators.iterator_of(given.map(lambda i: i, num_parallel_calls=2).pr
 next(iterator)
 assert asked.wait(60)
 iterators._ended.put(Slow())
+del iterator
 """
 
 
 def test_the_interpreter_ends_while_a_pipeline_runs_python():
     """It would wait for ever for a call that cannot end."""
-    ended = subprocess.run([sys.executable, "-c", AT_EXIT + "del iterator\n"], timeout=90, capture_output=True, text=True)
+    ended = subprocess.run([sys.executable, "-c", AT_EXIT], timeout=90, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr

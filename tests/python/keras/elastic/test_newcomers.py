@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from support.forked_jobs import GRAPHS_AS_TRACED
 from support.launch import RANKS, Result, run_ranks
 
 SCRIPT = RANKS / "keras/elastic.py"
 SHARDS = 4
-ENV = {GRAPHS_AS_TRACED: "1"}  # who joins is in no graph; test_elastic_fit.py has them as for users
 
 
 def train(
@@ -22,8 +20,7 @@ def train(
 ) -> Result:
     """newcomers: as many start; most: as many may, if that is another number."""
     own = ["--elastic", "--replacements", newcomers if most is None else most, *flags]
-    words = (*options, f"await={ranks + newcomers}")
-    return run_ranks(ranks, SCRIPT, folder, plan, *words, launcher_options=own, timeout=240, env=ENV)
+    return run_ranks(ranks, SCRIPT, folder, plan, *options, f"await={ranks + newcomers}", launcher_options=own, timeout=240)
 
 
 def grow(first: int, most: int, folder: Path, plan: str, *options: str, flags: Any = ()) -> Result:
@@ -31,8 +28,7 @@ def grow(first: int, most: int, folder: Path, plan: str, *options: str, flags: A
     hosts = folder / "hosts"
     hosts.write_text(f"localhost slots={first}\n")
     own = ["--elastic", "--max-ranks", most, "--hostfile", hosts, *flags]
-    words = (*options, f"await={most}", f"grow={most}")
-    return run_ranks(first, SCRIPT, folder, plan, *words, launcher_options=own, timeout=240, env=ENV)
+    return run_ranks(first, SCRIPT, folder, plan, *options, f"await={most}", f"grow={most}", launcher_options=own, timeout=240)
 
 
 def found_in(folder: Path) -> dict[int, dict[str, Any]]:
