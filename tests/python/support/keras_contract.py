@@ -55,6 +55,7 @@ RANDOM_STATE = "keep the random state of TensorFlow in a checkpoint"
 TRACES = "draw each rank's own random numbers in a function that was traced before the step"
 AUTOGRAPH = "rewrite a function by AutoGraph if its caller is"
 CACHED = "give up a cache in a file before the next iterator begins"
+AGAIN = "make a step again with the same batch"
 LOOK = "look at the first batch of a dataset before Keras gets it"
 PRECISION = "try a model of mixed precision in float32"
 ADVICE = "say why ranks took parts of different batches"
@@ -173,6 +174,12 @@ TABLE = [
     (BOTH, "skipped", "_count", PUSHDOWN),
     (BOTH, "tensorflow.python.data.ops.dataset_ops", "UnaryUnchangedStructureDataset UnaryDataset", LOOK),
     (BOTH, "iterator", "_iterator_resource", LOOK),
+    (
+        BOTH,
+        "tensorflow.python.data.util.structure",
+        "get_flat_tensor_types get_flat_tensor_shapes from_compatible_tensor_list",
+        AGAIN,
+    ),
     (BOTH, "shuffled", "_seed _seed2", ADVICE),
 ]
 

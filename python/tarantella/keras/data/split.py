@@ -86,16 +86,21 @@ def distribute(dataset: tf.data.Dataset, division: Division) -> tf.data.Dataset:
     Raises:
         ValueError: the elements have no batch axis, or cannot be split.
     """
+    return _map_checked(dataset, lambda batch, one_size: own_shards(batch, division, one_size))
+
+
+def _map_checked(dataset: tf.data.Dataset, function: Callable[[Any, bool], Any]) -> tf.data.Dataset:
+    """Maps batches that can be cut. function: gets each, and whether all of its tensors are known to have one size."""
     check_batched(dataset.element_spec)
     one_size, tells_sizes = datasets.has_one_size(dataset), datasets.tells_sizes(dataset)
     is_batched = datasets.last_batch(dataset) is not None
 
-    def parts(*element: Any) -> Any:
+    def checked(*element: Any) -> Any:
         batch = _structure(dataset, element)
         with tf.control_dependencies([] if one_size else joined.checks(named(batch), tells_sizes, joined.IN_PARTS, is_batched)):
-            return own_shards(batch, division, one_size)
+            return function(batch, one_size)
 
-    return map_in_order(dataset, parts)
+    return map_in_order(dataset, checked)
 
 
 def undivided(dataset: tf.data.Dataset, stated: joined.Stated | None = None) -> tf.data.Dataset:
@@ -126,14 +131,13 @@ def whole(dataset: tf.data.Dataset, shards: int | None) -> tf.data.Dataset:
     Raises:
         ValueError: as `distribute`.
     """
-    parts = distribute(dataset, Division(1, range(1)))
     mark = f"{_WHOLE}{shards or 0}{_ONE_SIZE if datasets.has_one_size(dataset) else ''}"
 
-    def marked(part: Any) -> Any:
-        batch, (samples, total, fingerprints) = part
-        return ((batch, (samples, total, {mark: tf.constant(0, tf.int64), **fingerprints})),)
+    def marked(batch: Any, one_size: bool) -> Any:
+        total, fingerprints = samples_in(batch), fingerprints_of(batch)
+        return ((batch, (total, total, {mark: tf.constant(0, tf.int64), **fingerprints})),)
 
-    return map_in_order(parts, marked)
+    return _map_checked(dataset, marked)
 
 
 def _mark_of_whole(fingerprints: Mapping[str, Any]) -> str | None:
@@ -168,7 +172,8 @@ def unpack(element: Any) -> list[tuple[Any, Share]]:
     if mark is not None:
         shards = int(mark.removesuffix(_ONE_SIZE)) or None
         division = Division.among(runtime.get_size(), runtime.get_rank(), shards)
-        element = own_shards(whole_batch, division, mark.endswith(_ONE_SIZE))
+        known = {name: value for name, value in fingerprints.items() if not name.startswith(_WHOLE)}
+        element = own_shards(whole_batch, division, mark.endswith(_ONE_SIZE), known)
     return as_given(element)
 
 
@@ -240,18 +245,27 @@ def _named(structure: Any, name: str = "element") -> list[tuple[str, Any]]:
     return [(name, spec) for spec in tf.nest.flatten(structure)]
 
 
-def own_shards(batch: Any, division: Division, one_size: bool = False) -> tuple[tuple[Any, tuple[tf.Tensor, ...]], ...]:
+def own_shards(
+    batch: Any, division: Division, one_size: bool = False, fingerprints: dict[str, tf.Tensor] | None = None
+) -> tuple[tuple[Any, tuple[tf.Tensor, ...]], ...]:
     """This rank's shards of a batch of tensors with their shares, as `distribute` gives them; in a graph or eagerly.
 
-    one_size: whether all tensors of the batch are known to have equally many samples.
+    Args:
+        one_size: whether all tensors of the batch are known to have equally many samples.
+        fingerprints: those of the batch; None: they are computed.
     """
     tensors = tf.nest.flatten(batch)
     total, groups = samples_in(batch), rows.number_of_groups(tensors, one_size)
-    heads = {name: head for name, tensor in named(batch).items() if (head := _head(tensor)) is not None}
-    fingerprints = {SAMPLES: total, **{name: fingerprint(head) for name, head in heads.items()}}
+    fingerprints = fingerprints_of(batch) if fingerprints is None else fingerprints
     in_each = 1 if one_size else total // groups
     own = [rows.shard_groups(shard, division.shards, groups, one_size) for shard in division.own]
     return tuple((tf.nest.map_structure(one.rows_of, batch), (one.count * in_each, total, fingerprints)) for one in own)
+
+
+def fingerprints_of(batch: Any) -> dict[str, tf.Tensor]:
+    """Those of a share of this batch."""
+    heads = {name: head for name, tensor in named(batch).items() if (head := _head(tensor)) is not None}
+    return {SAMPLES: samples_in(batch), **{name: fingerprint(head) for name, head in heads.items()}}
 
 
 def samples_in(batch: Any) -> tf.Tensor:

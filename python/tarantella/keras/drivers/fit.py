@@ -207,10 +207,9 @@ def _fit_on_all_ranks(
     is_whole, numbers = distribute and distribute_validation, _numbers(arguments, settings)
     elastic = elastic_fit.create(preparation, model.keras_model, hooks, others, session, numbers, is_whole)
     if elastic is not None:
-        training = elastic.training(training, batches.steps)
-        validation_parts = (
-            None if validation_parts is None else elastic.validation(validation_parts, arguments.validation_steps)
-        )
+        elastic.train_on(training, batches.steps)
+        if validation_parts is not None:
+            elastic.validate_on(validation_parts, arguments.validation_steps)
     first_batches, validate = FirstBatches(model, elastic), None
     training = first_batches.dataset(training, steps, is_divided)
     if validation is not None and validation_parts is not None:

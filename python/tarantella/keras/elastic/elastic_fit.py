@@ -130,24 +130,23 @@ class ElasticFit(adapter.Callback):
         self._may_change_by_batch = any(
             type(one) not in _CHANGE_NOTHING and not placement.overridden(one).isdisjoint(_BATCH_HOOKS) for one in callbacks
         )
-        self._is_step = False  # whether the operation is one whose end is not noted yet
+        self._makes_step = False  # whether the operation is a step
+        self._is_noted = True  # whether the state with which the last step ended was noted, or may not be any more
         self._functions: dict[str, Callable[[Any], Any]] = {}  # Keras' own, behind `_step`, traced under the eyes of `_kept`
         self._traced: set[str] = set()  # of them, those that were called in this fit and generation
 
-    def training(self, dataset: tf.data.Dataset, steps: int | None) -> tf.data.Dataset:
-        """The same dataset for Keras to iterate over. steps: of an epoch, if it has not all of them."""
+    def train_on(self, dataset: tf.data.Dataset, steps: int | None) -> None:
+        """Says over what Keras iterates. steps: of an epoch, if it has not all of them."""
         if generations.is_newcomer():
             at = self._position
             self._newcomer = Newcomer(self._trained, self._hooks, at.training, dataset, steps, at.epoch)
         self._batches["train_function"] = LastBatch(dataset)
-        return self._batches["train_function"].dataset
 
-    def validation(self, dataset: tf.data.Dataset, steps: int | None) -> tf.data.Dataset:
-        """The same dataset for Keras to iterate over. steps: of a validation, if it has not all of them."""
-        if self._newcomer is not None:
-            self._newcomer.validate_on(dataset, steps)
+    def validate_on(self, dataset: tf.data.Dataset, steps: int | None) -> None:
+        """Says over what Keras iterates in validations. steps: of each, if it has not all of them."""
         self._batches["test_function"] = LastBatch(dataset)
-        return self._batches["test_function"].dataset
+        if self._newcomer is not None:
+            self._newcomer.validate_on(dataset, steps, self._batches["test_function"])
 
     def callbacks_for_keras(self, placed: Sequence[Any], epochs: Any, checks: StepChecks) -> list[Any]:
         """The list of callbacks for Keras' `fit`.
@@ -226,7 +225,7 @@ class ElasticFit(adapter.Callback):
         self._note_end_of_step()
 
     def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-        if batch == 0 and "test_function" in self._batches:  # on its way a newcomer may take this one alone
+        if batch == 0 and "test_function" in self._batches and self._newcomer is None:
             self._batches["test_function"].note()
 
     def _step(self, name: str, iterator: Any) -> Any:
@@ -234,37 +233,31 @@ class ElasticFit(adapter.Callback):
             logs = self._made(name)(iterator)
             self._kept.has_sums = True
             return logs
-        is_at_hand = self._newcomer is not None
+        batch = self._batches[name]
+        batch.take(iterator)
+        meeting = None
         if self._newcomer is not None:
-            next(iterator)
             if not operations.join():
                 self._newcomer.begin()
                 return {}
             self._newcomer = None
+        elif name == "train_function" and runtime.is_master_rank() and self._door.is_knocked_at(self._position):
+            meeting = self._position
         self._kept.copy(name in self._traced)
         self._kept.ended.let_go()
-        self._is_step = True
-        meeting = self._position if name == "train_function" and runtime.is_master_rank() else None
-        if meeting is not None and not self._door.is_knocked_at(meeting):
-            meeting = None
+        self._makes_step = True
 
-        def make(batches: Any) -> Any:
-            logs = _numbers(self._made(name)(batches))
+        def make() -> Any:
+            logs = _numbers(self._made(name)(batch.iterator))
             self._traced.add(name)  # not on a rank that takes the outcome of another one
             return logs
 
-        def again() -> Any:
-            return make(self._batches[name].again())
-
         def step() -> Any:
-            if name in self._traced and meeting is None:
-                return make(iterator)
-            next(iterator)  # a loss in the trace must find the batch taken, like any later one
             if meeting is not None:
                 raise _left("ranks join")
-            return again()
+            return make()
 
-        logs = operations.run(again if is_at_hand else step, again, self._kept.put_back, meeting)
+        logs = operations.run(step, make, self._kept.put_back, meeting, changes=True)
         self._kept.has_sums = True
         return logs
 
@@ -279,34 +272,38 @@ class ElasticFit(adapter.Callback):
 
     def _note_end_of_step(self) -> None:
         """The callbacks that hear of it next may change the model, and have not yet."""
-        if self._is_step:
-            self._is_step = False
+        if not self._is_noted:
+            self._is_noted = True
             self._kept.ended.note()
 
     # ------------------------------------------------------------------------------------------------ as State of operations
 
-    def finish(self) -> None:
-        if self._is_step and not self._may_change_by_batch:
-            self._kept.ended.pass_over()
-        else:
-            self._is_step = False
+    def finish(self, changes: bool) -> None:
+        may_wait = self._makes_step and not self._may_change_by_batch
+        if changes and not may_wait:
             self._kept.ended.note()
+        else:
+            self._kept.ended.pass_over()
+        self._is_noted, self._makes_step = not may_wait, False
 
     def renew(self) -> None:
         self._functions.clear()
         self._traced.clear()
 
-    def share(self, source: int | None, done: Sequence[int]) -> None:
+    def share(self, source: int | None, done: Sequence[int], changes: bool) -> None:
         if source is not None and NONE in done:
             self._hand_over(source)
-        self._kept.share(source, done[runtime.get_rank()] < max(done))
-        self._kept.compare()
-        is_behind = [NONE < one < max(done) for one in done]  # newcomers go on with the operation that the source has begun
-        if source is not None and any(is_behind):
-            self._kept.ended.give(source, is_behind[runtime.get_rank()])
+        own = done[runtime.get_rank()]
+        behind = [NONE < one < max(done) for one in done]  # newcomers go on with the operation that the source has begun
+        takes = changes and behind[runtime.get_rank()]
+        self._kept.share(source, takes or own == NONE)
+        if changes or not any(behind):  # callbacks may have changed the others' weights since
+            self._kept.compare()
+        if source is not None and changes:
+            self._kept.ended.give(source, takes)
         if source is not None and NONE in done:
             fresh_callbacks.warn(self._callbacks, self._trained, [one == NONE for one in done])
-        if done[runtime.get_rank()] == NONE:
+        if own == NONE:
             self._kept.ended.note()
 
     def settle(self) -> None:

@@ -96,25 +96,21 @@ class KeptState:
                     self._variables = None
             self._sums[id(variable)].assign(total)
 
-    def share(self, source: int | None, is_behind: bool) -> None:
+    def share(self, source: int | None, takes: bool) -> None:
         """Brings the ranks of a new generation together. Collective.
 
         Args:
             source: the rank that has made the last step, if others have not.
-            is_behind: whether this rank is one of those.
+            takes: whether this rank takes the state of that one. Otherwise its own is as good.
         """
         self.ended.let_go()
         sums = self._sums_by_place()
         if source is not None:
-            averages = adapter.moving_statistics(self._model)  # each rank has its own, of its samples
-            own = [variable.numpy() for variable in averages]
-            weights.broadcast(self._known(), source)
-            for variable, value in [] if is_behind else zip(averages, own, strict=True):
-                adapter.unwrap(variable).assign(value)
+            weights.broadcast(self._known(), source, takes)
             others = None if self._others is None else [variable.numpy() for variable in self._others]
             sums, others = collectives.broadcast_object([sums, others], source)
             self.has_sums = sums is not None
-            if is_behind and others is not None:
+            if takes and others is not None:
                 self._take_others(others)
         if self._is_same or sums is None:
             return

@@ -12,6 +12,7 @@ from tarantella import generations
 from tarantella.errors import AbortedError
 from tarantella.keras.checkpoint.position import Position as Target
 from tarantella.keras.checkpoint.replay import Passage, depends_on_iterators_only
+from tarantella.keras.elastic.last_batch import LastBatch
 
 NEAR = 0.5
 """Seconds: a newcomer that has needed less to come to where the others were is near to where they are."""
@@ -20,6 +21,19 @@ PATIENCE = 10.0
 
 
 class _Way(Passage):
+    validation: LastBatch | None = None
+    """Notes the first batch of each validation."""
+
+    def _take_for_test(self, iterator: Any, wanted: int) -> int:
+        if self.validation is None or not self._begins_validation:
+            return super()._take_for_test(iterator, wanted)
+        try:
+            self.validation.take(iterator)
+        except tf.errors.OutOfRangeError:
+            return 0
+        self.validation.note()
+        return 1
+
     def miss_validation(self) -> None:
         raise generations.refusal(
             "its model has an evaluate of its own, which it does not call on its way, and the validation data depend on how "
@@ -49,9 +63,10 @@ class Newcomer:
         self.has_arrived = False
         """Whether it is there: the next step is the one before which they wait."""
 
-    def validate_on(self, dataset: tf.data.Dataset, steps: int | None) -> None:
-        """Says what it is validated on: a dataset of batches, and how many of them if not on all."""
+    def validate_on(self, dataset: tf.data.Dataset, steps: int | None, batch: LastBatch) -> None:
+        """Says what it is validated on: a dataset of batches, and how many of them if not on all. batch: notes the first."""
         self._passage.validate_on(dataset, steps)
+        self._passage.validation = batch
 
     def silenced(self, callback: Any) -> Any:
         return self._passage.silenced(callback)

@@ -27,18 +27,19 @@ NONE = -1
 class State(Protocol):
     """What the operations of a stage change."""
 
-    def finish(self) -> None:
-        """An operation has ended on this rank."""
+    def finish(self, changes: bool) -> None:
+        """An operation has ended on this rank. changes: whether it is one that changes the state."""
 
     def renew(self) -> None:
         """Drops what belonged to the last generation. On this rank."""
 
-    def share(self, source: int | None, done: Sequence[int]) -> None:
+    def share(self, source: int | None, done: Sequence[int], changes: bool) -> None:
         """Brings the ranks of the new generation together. Collective.
 
         Args:
             source: a rank that is ahead of others, by one operation or, of newcomers, by all; None: there are no others.
             done: how many operations each rank has finished; `NONE` of newcomers.
+            changes: whether the operation by which ranks are behind changes the state. Otherwise they lack its outcome alone.
         """
 
     def settle(self) -> None:
@@ -48,13 +49,13 @@ class State(Protocol):
 class NoState:
     """The state of operations that give no rank anything that others need, but for their outcomes."""
 
-    def finish(self) -> None:
+    def finish(self, changes: bool) -> None:
         """As of `State`."""
 
     def renew(self) -> None:
         """As of `State`."""
 
-    def share(self, source: int | None, done: Sequence[int]) -> None:
+    def share(self, source: int | None, done: Sequence[int], changes: bool) -> None:
         """As of `State`."""
 
     def settle(self) -> None:
@@ -70,6 +71,7 @@ class Operations:
         self._done = 0
         self._outcome: Any = None  # of the last one, as `collectives.broadcast_object` takes it
         self._is_inside = False  # of an operation, or of the recovery from a loss
+        self._changes = False  # whether the operation changes the state of the stage
 
     @property
     def has_stage(self) -> bool:
@@ -93,6 +95,7 @@ class Operations:
         again: Callable[[], Any] | None = None,
         undo: Callable[[], None] | None = None,
         meeting: Position | None = None,
+        changes: bool = False,
     ) -> Any:
         """The result of an operation. Collective.
 
@@ -101,13 +104,14 @@ class Operations:
             again: does it if it has failed before; None: the operation itself does.
             undo: gives up what it has changed before it failed; None: it has changed nothing.
             meeting: the position if newcomers may join before it; `operation` then makes all ranks leave the job.
+            changes: whether it changes the state of the stage. What its caller does with its result is no part of it.
 
         Raises:
             What the operation raises; the error of a lost rank if the job has no next generation.
         """
         if self._is_inside:
             return operation()
-        self._is_inside = True
+        self._is_inside, self._changes = True, changes
         try:
             result = self._run(operation, again or operation, undo or _nothing, meeting)
         finally:
@@ -115,7 +119,7 @@ class Operations:
         self._done += 1
         self._outcome = result
         if self._states:
-            self._states[-1].finish()
+            self._states[-1].finish(changes)
         return result
 
     def join(self) -> bool:
@@ -171,16 +175,17 @@ class Operations:
             return None
 
     def _agree(self) -> bool:
-        own = [self._done, self._stages, len(self._states)]
-        done, stages, depths = collectives.all_gather(np.array(own)).T
+        own = [self._done, self._stages, len(self._states), self._changes]
+        done, stages, depths, changing = collectives.all_gather(np.array(own, np.int64)).T
         if done.max() == NONE:
             raise UnsupportedError("all ranks were lost that had the state of the training")
         is_ahead, is_old = done == done.max(), done != NONE
         source = None if is_ahead.all() else int(np.argmax(is_ahead))
+        changes = bool(changing[is_old & ~is_ahead].any())
         *outer, inner = self._states[: depths[is_old].min()]
         for state in outer:
-            state.share(None, done.tolist())
-        inner.share(source if len(set(stages[is_old])) == 1 else None, done.tolist())
+            state.share(None, done.tolist(), changes)
+        inner.share(source if len(set(stages[is_old])) == 1 else None, done.tolist(), changes)
         for state in self._states:
             state.settle()
         runtime.logger.warning("the training goes on; ranks by now: %d", runtime.get_size())

@@ -33,7 +33,7 @@ class InferenceState(NoState):
         for variable, value in self._copies:
             variable.assign(value)
 
-    def share(self, source: int | None, done: Sequence[int]) -> None:
+    def share(self, source: int | None, done: Sequence[int], changes: bool) -> None:
         """As of `State`."""
         if source is not None:
             weights.broadcast(self._kept(), source)
@@ -68,9 +68,9 @@ def surviving(name: str, call: Callable[[], Any], data: Any = None, kept: Infere
 
     undo = None if kept is None else kept.put_back
     if operations.has_stage:
-        return operations.run(call, again, undo)
+        return operations.run(call, again, undo, changes=kept is not None)
     with operations.stage(kept or NoState()):
-        result = operations.run(call, again, undo)
+        result = operations.run(call, again, undo, changes=kept is not None)
         if kept is not None:  # a rank that goes on has seen all of them finish the call
             operations.run(collectives.barrier)
         return result

@@ -37,24 +37,24 @@ def state_keys(paths: Sequence[str]) -> list[str]:
     return found
 
 
-def broadcast(variables: Sequence[Any], root: int = 0) -> None:
+def broadcast(variables: Sequence[Any], root: int = 0, takes: bool = True) -> None:
     """Gives every rank the values of root's variables. Collective.
 
     In an elastic job a rank takes all of them or none: if root is lost meanwhile, another one has its number and gives its own.
 
     Args:
         variables: Keras or TensorFlow variables of any dtype; the same number and shapes on all ranks.
+        takes: whether this rank takes them.
     """
     if runtime.get_size() == 1:
         return
     inner = [adapter.unwrap(variable) for variable in variables]
-    is_source = runtime.get_rank() == root
     if generations.is_elastic():  # with a copy of all
         values = collectives.as_one(lambda: [collectives.broadcast(variable.numpy(), root) for variable in inner])
     else:
         values = (collectives.broadcast(variable.numpy(), root) for variable in inner)
     for variable, value in zip(inner, values, strict=True):
-        if not is_source:
+        if takes and runtime.get_rank() != root:
             variable.assign(value)
 
 

@@ -38,8 +38,8 @@ class FakeState:
         return found
 
     def _gathered(self, own: Any, others: list[int]) -> Any:
-        place = [self.stages_of_others, self.depth_of_others]
-        return np.array([own, *([done, *([0, 0] if done == NONE else place)] for done in others)])
+        place = [self.stages_of_others, self.depth_of_others, 0]
+        return np.array([own, *([done, *([0, 0, 0] if done == NONE else place)] for done in others)])
 
     def _join(self, meeting: Any = None) -> bool | None:
         self.events += [] if meeting is None else [meeting]
@@ -48,14 +48,15 @@ class FakeState:
         self.left -= 1
         return self.left >= 0
 
-    def finish(self) -> None:
+    def finish(self, changes: bool) -> None:
         self.finished = getattr(self, "finished", 0) + 1
 
     def renew(self) -> None:
         self.events.append("renew")
 
-    def share(self, source: int | None, done: list[int]) -> None:
+    def share(self, source: int | None, done: list[int], changes: bool) -> None:
         self.events.append(("share", source))
+        self.changes = changes
 
     def settle(self) -> None:
         self.settled = runtime.get_size()
@@ -91,6 +92,18 @@ def test_a_rank_that_is_behind_takes_the_outcome(monkeypatch: pytest.MonkeyPatch
     operations = state.operations()
     assert operations.run(failing(1)) == {"loss": 0.5}
     assert state.events == ["renew", ("share", 2)]
+
+
+@pytest.mark.parametrize("changes", [True, False])
+def test_all_ranks_know_whether_those_behind_lack_the_state(monkeypatch: pytest.MonkeyPatch, changes: bool):
+    state = FakeState(monkeypatch, [1])
+    state.operations().run(failing(1), changes=changes)
+    assert state.changes is changes
+    other = FakeState(monkeypatch, [0])
+    operations = other.operations()
+    operations.run(lambda: "first")
+    operations.run(failing(1), changes=True)  # which both make again: rank 1 is behind by the first one
+    assert other.changes is False
 
 
 def test_a_rank_that_is_ahead_gives_the_outcome_and_makes_the_next_one_again(monkeypatch: pytest.MonkeyPatch):
@@ -135,7 +148,7 @@ def test_ranks_where_an_inner_stage_begins_or_ends_have_the_outer_one_in_common(
 def test_one_more_is_lost_meanwhile(monkeypatch: pytest.MonkeyPatch):
     state = FakeState(monkeypatch, [0])
     lose = failing(2)
-    monkeypatch.setattr(state, "share", lambda source, done: lose())
+    monkeypatch.setattr(state, "share", lambda source, done, changes: lose())
     assert state.operations().run(failing(1)) == "done"
     assert state.events == ["renew"] * 3
 

@@ -2,14 +2,14 @@
 
 PLAN: ``NUMBER:PHASE:COUNT`` with commas: the rank with which the launcher began as NUMBER kills itself when it comes to this
 phase so often, or stops itself if COUNT is negative. OPTION: ``batch_norm``, ``dropout``, ``files``, ``backup``, ``more``,
-``checkpoint``, ``behind=I+J``: rank 1 fails in these steps, which others finish; ``filtered``: data of unknown length;
-``await=N``: steps are slow until N ranks, newcomers among them, have each made one or ended, and phases ``with 1`` to ``with
-N`` say how many have; ``epochs=N``, ``slow``, ``grow=N``: rank 0 makes the first step, and then gives the hostfile
-``FOLDER/hosts`` N slots; ``scaled``: batches and rates by the number of ranks; ``decay`` of weights; ``early``: a step changes
-weights, and a variable that no model knows, before it has gradients; ``unknown``: a layer keeps averages in variables that no
-model knows; ``loaded``: rank 0 alone has read weights; ``drawn``, ``generator``: validation data that depend on how often they
-were read; ``relative``: a callback changes the learning rate by a factor after each step; ``late=N``: rank N hears that one is
-lost while it joins; or what is to be refused.
+``checkpoint``, ``behind=I+J``: rank 1 fails in these steps, which others finish; ``unmet=I+J``: it fails where callbacks meet
+after them; ``filtered``: data of unknown length; ``await=N``: steps are slow until N ranks, newcomers among them, have each
+made one or ended, and phases ``with 1`` to ``with N`` say how many have; ``epochs=N``, ``slow``, ``grow=N``: rank 0 makes the
+first step, and then gives the hostfile ``FOLDER/hosts`` N slots; ``scaled``: batches and rates by the number of ranks;
+``decay`` of weights; ``early``: a step changes weights, and a variable that no model knows, before it has gradients;
+``unknown``: a layer keeps averages in variables that no model knows; ``loaded``: rank 0 alone has read weights; ``drawn``,
+``generator``: validation data that depend on how often they were read; ``relative``: a callback changes the learning rate by
+factors before and after each step; ``late=N``: rank N hears that one is lost while it joins; or what is to be refused.
 """
 
 from __future__ import annotations
@@ -64,8 +64,11 @@ def come_to(phase: str) -> None:
         raise ValueError("a fault of the script")
 
 
-def fall_behind(at: list[int]) -> None:
-    """This rank fails in steps that the others finish: it makes the step, and then has its state of before again."""
+def fall_behind(steps: list[int], meetings: list[int]) -> None:
+    """This rank fails in steps that the others finish: it makes the step, and then has its state of before again.
+
+    meetings: it fails in the first operations after these steps.
+    """
     original = Operations._run
 
     def run(self: Any, operation: Any, again: Any, undo: Any, meeting: Any) -> Any:
@@ -77,9 +80,18 @@ def fall_behind(at: list[int]) -> None:
                 variable.assign(value)
             raise PeerLostError("a rank was lost")
 
+        def fail_to_hear() -> None:
+            operation()
+            raise PeerLostError("a rank was lost")
+
         is_step = operation is not again
         seen["made"] += is_step
-        return original(self, fail if is_step and seen["made"] in at else operation, again, undo, meeting)
+        seen[f"after {seen['made']}"] += not is_step
+        if is_step and seen["made"] in steps:
+            return original(self, fail, again, undo, meeting)
+        if not is_step and seen["made"] in meetings and seen[f"after {seen['made']}"] == 1:
+            return original(self, fail_to_hear, again, undo, meeting)
+        return original(self, operation, again, undo, meeting)
 
     Operations._run = run  # type: ignore[method-assign]
 
@@ -222,8 +234,11 @@ class Phases(keras.callbacks.Callback):
 
 
 class Relative(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.model.optimizer.learning_rate = float(self.model.optimizer.learning_rate) * 0.98
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.model.optimizer.learning_rate = float(self.model.optimizer.learning_rate) * 0.9
+        self.model.optimizer.learning_rate = float(self.model.optimizer.learning_rate) * 0.95
 
 
 def validation_data(x: Any, y: Any) -> dict[str, Any]:
@@ -302,8 +317,8 @@ def main() -> None:
     begin_with(model.model)
     tnt.get_rank()
     come_to("joined")
-    if "behind" in OF_OPTIONS and NUMBER == "1":
-        fall_behind([int(step) for step in OF_OPTIONS["behind"].split("+")])
+    if NUMBER == "1":
+        fall_behind(*([int(step) for step in OF_OPTIONS.get(name, "-1").split("+")] for name in ("behind", "unmet")))
     seed = 4 if is_odd("data") else 3
     data: Any = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(50, seed=seed).batch(batch)
     data = data.filter(lambda *_: True) if "filtered" in OPTIONS else data  # its length is not known any more
