@@ -3,6 +3,7 @@
     python benchmarks/training/elastic.py --model cnn                      losses and joins, on 4 ranks
     python benchmarks/training/elastic.py --model cnn --plot elastic.png   draws the rate of samples over time as well
     python benchmarks/training/elastic.py --model mlp --cost 5             steps with the flag and without, in 5 turns
+    python benchmarks/training/elastic.py --model mlp --cost 5 --by-epoch  the same, and no callback hears of batches
 
 Prints one line of JSON. A loss is the time from SIGKILL to the end of the next step of fewer ranks. A join is how much longer
 the slowest step around it took than the median step. Both contain the traces of the steps for another number of ranks.
@@ -34,8 +35,11 @@ WINDOW = 1.0
 """Seconds over which the drawn rate is a mean."""
 
 
-def train(folder: Path, model_name: str, batch: int, steps: int) -> None:
-    """A rank: trains until the folder has a file ``enough``, and notes when each step has ended on how many ranks."""
+def train(folder: Path, model_name: str, batch: int, steps: int, by_epoch: bool) -> None:
+    """A rank: trains until the folder has a file ``enough``, and notes when each step has ended on how many ranks.
+
+    by_epoch: it notes ends of epochs instead, as if all steps of one took equally long.
+    """
     import keras
 
     import tarantella as tnt
@@ -43,19 +47,40 @@ def train(folder: Path, model_name: str, batch: int, steps: int) -> None:
     with (folder / f"{os.getpid()}.steps").open("w", buffering=1) as ends:
 
         class Clock(keras.callbacks.Callback):  # type: ignore[misc]
-            def on_train_batch_end(self, step: int, logs: Any = None) -> None:
-                ends.write(f"{time.time()} {tnt.get_size()}\n")
+            def note(self, at: float) -> None:
+                ends.write(f"{at} {tnt.get_size()}\n")
                 self.model.stop_training = (folder / "enough").exists()
+
+        class ClockOfSteps(Clock):
+            def on_train_batch_end(self, step: int, logs: Any = None) -> None:
+                self.note(time.time())
+
+        class ClockOfEpochs(Clock):
+            def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+                self.begin = time.time()
+
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                length = (time.time() - self.begin) / EPOCH
+                for step in range(EPOCH):
+                    self.note(self.begin + (1 + step) * length)
 
         model = workloads.compiled(keras, tnt.Model(workloads.build(keras, model_name)), False)
         x, y = workloads.samples(model, EPOCH * batch)
-        model.fit(x, y, batch_size=batch, epochs=max(1, steps // EPOCH), verbose=0, callbacks=[Clock()])
+        model.fit(
+            x,
+            y,
+            batch_size=batch,
+            epochs=max(1, steps // EPOCH),
+            verbose=0,
+            callbacks=[ClockOfEpochs() if by_epoch else ClockOfSteps()],
+        )
 
 
 class Job:
     def __init__(self, folder: Path, ranks: int, options: list[str], given: argparse.Namespace) -> None:
         command = [sys.executable, "-m", "tarantella", "-n", str(ranks), *options, "--", str(SELF), "--model", given.model]
         command += ["--batch", str(given.batch), "--steps", str(given.steps), "--rank", str(folder)]
+        command += ["--by-epoch"] if given.by_epoch else []
         self.folder, self.ranks = folder, ranks
         self.process = subprocess.Popen(command, env={**os.environ, **jobs.QUIET}, stdout=subprocess.DEVNULL)
 
@@ -161,11 +186,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4000, help="at most")
     parser.add_argument("--between", type=int, default=100, help="steps of all ranks before a loss, and after the last join")
     parser.add_argument("--cost", type=int, metavar="TURNS", help="measure steps with and without --elastic instead")
+    parser.add_argument("--by-epoch", action="store_true", help="with --cost: no callback hears of batches")
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.rank is not None:
-        train(given.rank, given.model, given.batch, given.steps)
+        train(given.rank, given.model, given.batch, given.steps, given.by_epoch)
         return
     print(json.dumps({"model": given.model, **(lose_and_join(given) if given.cost is None else cost(given))}))
 
