@@ -86,21 +86,7 @@ def distribute(dataset: tf.data.Dataset, division: Division) -> tf.data.Dataset:
     Raises:
         ValueError: the elements have no batch axis, or cannot be split.
     """
-    return _map_checked(dataset, lambda batch, one_size: own_shards(batch, division, one_size))
-
-
-def _map_checked(dataset: tf.data.Dataset, function: Callable[[Any, bool], Any]) -> tf.data.Dataset:
-    """Maps batches that can be cut. function: gets each, and whether all of its tensors are known to have one size."""
-    check_batched(dataset.element_spec)
-    one_size, tells_sizes = datasets.has_one_size(dataset), datasets.tells_sizes(dataset)
-    is_batched = datasets.last_batch(dataset) is not None
-
-    def checked(*element: Any) -> Any:
-        batch = _structure(dataset, element)
-        with tf.control_dependencies([] if one_size else joined.checks(named(batch), tells_sizes, joined.IN_PARTS, is_batched)):
-            return function(batch, one_size)
-
-    return map_in_order(dataset, checked)
+    return _map_batches(dataset, lambda batch, one_size: own_shards(batch, division, one_size), joined.IN_PARTS)
 
 
 def undivided(dataset: tf.data.Dataset, stated: joined.Stated | None = None) -> tf.data.Dataset:
@@ -108,19 +94,15 @@ def undivided(dataset: tf.data.Dataset, stated: joined.Stated | None = None) -> 
 
     stated: how many samples this rank has in a batch; None: as many as its tensors have rows.
     """
-    check_batched(dataset.element_spec)
-    one_size, tells_sizes = datasets.has_one_size(dataset), datasets.tells_sizes(dataset)
-    is_batched = datasets.last_batch(dataset) is not None
 
-    def with_share(*element: Any) -> tuple[tuple[Any, tuple[tf.Tensor, dict[str, tf.Tensor]]]]:
-        batch, zero = _structure(dataset, element), tf.constant(0, tf.int64)
+    def with_share(batch: Any, one_size: bool) -> tuple[tuple[Any, tuple[tf.Tensor, dict[str, tf.Tensor]]]]:
+        zero = tf.constant(0, tf.int64)
         if stated is not None:
             return ((batch, (joined.stated_samples(stated, batch), {STATED: zero})),)
-        with tf.control_dependencies([] if one_size else joined.checks(named(batch), tells_sizes, joined.AS_IT_IS, is_batched)):
-            proportion = zero if one_size else _proportion_fingerprint(batch)
-            return ((batch, (samples_in(batch), {"proportion": tf.identity(proportion)})),)
+        proportion = zero if one_size else _proportion_fingerprint(batch)
+        return ((batch, (samples_in(batch), {"proportion": tf.identity(proportion)})),)
 
-    return map_in_order(dataset, with_share)
+    return _map_batches(dataset, with_share, joined.AS_IT_IS if stated is None else None)
 
 
 def whole(dataset: tf.data.Dataset, shards: int | None) -> tf.data.Dataset:
@@ -137,7 +119,27 @@ def whole(dataset: tf.data.Dataset, shards: int | None) -> tf.data.Dataset:
         total, fingerprints = samples_in(batch), fingerprints_of(batch)
         return ((batch, (total, total, {mark: tf.constant(0, tf.int64), **fingerprints})),)
 
-    return _map_checked(dataset, marked)
+    return _map_batches(dataset, marked, joined.IN_PARTS)
+
+
+def _map_batches(dataset: tf.data.Dataset, function: Callable[[Any, bool], Any], then: str | None) -> tf.data.Dataset:
+    """Maps batches.
+
+    Args:
+        function: gets each batch, and whether all of its tensors are known to have one size.
+        then: why a batch of joined samples fails, as for `joined.checks`; None: it does not.
+    """
+    check_batched(dataset.element_spec)
+    one_size, tells_sizes = datasets.has_one_size(dataset), datasets.tells_sizes(dataset)
+    is_batched = datasets.last_batch(dataset) is not None
+
+    def mapped(*element: Any) -> Any:
+        batch = _structure(dataset, element)
+        checks = [] if one_size or then is None else joined.checks(named(batch), tells_sizes, then, is_batched)
+        with tf.control_dependencies(checks):
+            return function(batch, one_size)
+
+    return map_in_order(dataset, mapped)
 
 
 def _mark_of_whole(fingerprints: Mapping[str, Any]) -> str | None:
