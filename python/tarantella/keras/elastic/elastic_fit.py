@@ -141,6 +141,12 @@ class ElasticFit(adapter.Callback):
             at = self._position
             self._newcomer = Newcomer(self._trained, self._hooks, at.training, dataset, steps, at.epoch)
         self._batches["train_function"] = LastBatch(dataset)
+        if steps is None and self._batches["train_function"].cardinality == tf.data.UNKNOWN_CARDINALITY:
+            runtime.logger.warning(
+                "--elastic: the length of the training data is unknown. Where such data ends, Keras makes a part of a step "
+                "without a batch: it counts an iteration and decays weights. Here it does not, so numbers differ a little from "
+                "those without --elastic. tf.data.experimental.assert_cardinality(batches) makes the length known"
+            )
 
     def validate_on(self, dataset: tf.data.Dataset, steps: int | None) -> None:
         """Says over what Keras iterates in validations. steps: of each, if it has not all of them."""
@@ -280,10 +286,12 @@ class ElasticFit(adapter.Callback):
 
     def finish(self, changes: bool) -> None:
         may_wait = self._makes_step and not self._may_change_by_batch
-        if changes and not may_wait:
-            self._kept.ended.note()
-        else:
+        if not changes:  # a rank that is behind by it lacks its outcome alone
             self._kept.ended.pass_over()
+        elif may_wait:
+            self._kept.pass_over()
+        else:
+            self._kept.note()
         self._is_noted, self._makes_step = not may_wait, False
 
     def renew(self) -> None:

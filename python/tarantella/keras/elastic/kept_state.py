@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tarantella import collectives, generations, runtime
+from tarantella.collectives.objects import all_gather_object
 from tarantella.keras import adapter
 from tarantella.keras.adapter.tensorflow import own_variable, variables_read
 from tarantella.keras.checkpoint import state
@@ -42,6 +43,7 @@ class KeptState:
         self._spare: dict[
             int, tf.Variable
         ] = {}  # for such sums; TensorFlow traces twice what makes variables when it is traced
+        self._own_metrics: dict[int, tf.Tensor] = {}  # what this rank had of them when the last step ended, if it was noted
         self.ended = EndedState(self._known_alike)
         self.has_sums = False
         """Whether those are of the metrics as they are now: not if these were reset since."""
@@ -63,6 +65,18 @@ class KeptState:
         """Gives the model the state that was copied last."""
         for variable, value in self._copies:
             variable.assign(value)
+
+    def note(self) -> None:
+        """An operation has changed the state, and callbacks may change it next."""
+        self.ended.note()
+        if not self._is_same:
+            metrics = adapter.metric_variables(self._model)
+            self._own_metrics = {id(v): adapter.unwrap(v).read_value() for v in metrics if id(v) in self._sums}
+
+    def pass_over(self) -> None:
+        """An operation has changed the state, and nothing else does until the next one, or until `ended.note` is called."""
+        self.ended.pass_over()
+        self._own_metrics = {}
 
     def note_trace(self, graph: Any, early: Sequence[Any]) -> None:
         """As `atomic.atomic` tells it."""
@@ -104,6 +118,7 @@ class KeptState:
             takes: whether this rank takes the state of that one. Otherwise its own is as good.
         """
         self.ended.let_go()
+        self._drop_sums(takes)
         sums = self._sums_by_place()
         if source is not None:
             weights.broadcast(self._known(), source, takes)
@@ -119,6 +134,18 @@ class KeptState:
             inner = adapter.unwrap(variables[place])
             self.keep_sums([variables[place]], [tf.constant(total)])
             inner.assign(total if runtime.is_master_rank() else tf.zeros_like(total))
+
+    def _drop_sums(self, takes: bool) -> None:
+        """Drops those of metrics that callbacks have changed since, such as reset. Collective. takes: as for `share`."""
+        if self._is_same:
+            return
+        metrics = adapter.metric_variables(self._model)
+        noted = {} if takes else self._own_metrics
+        kept = [(place, adapter.unwrap(v).numpy(), noted[id(v)].numpy()) for place, v in enumerate(metrics) if id(v) in noted]
+        changed = [place for place, now, before in kept if now.tobytes() != before.tobytes()]
+        for place in set().union(*all_gather_object(changed)):
+            self._sums.pop(id(metrics[place]), None)
+        self._own_metrics, self._variables = {}, None
 
     def _sums_by_place(self) -> dict[int, Any] | None:
         """The sums of metrics' states as they are now, by the variables' places; None if there are none."""

@@ -157,6 +157,13 @@ def test_ranks_are_lost_where_an_epoch_reads_its_metrics(tmp_path: Path):
         np.testing.assert_allclose(disturbed["history"][name], values, rtol=1e-5, err_msg=name)
 
 
+def test_sums_of_metrics_that_a_callback_has_reset_since_do_not_come_back(tmp_path: Path):
+    """One rank is lost after the reset, in the next step, and the others when the metrics count again."""
+    undisturbed, disturbed = undisturbed_and_disturbed(tmp_path, "reset", losses="1:batch_begin:4,3:last:30,0:batch_end:26")
+    for name, values in undisturbed["history"].items():
+        np.testing.assert_allclose(disturbed["history"][name], values, rtol=1e-5, err_msg=name)
+
+
 def test_a_rank_that_is_a_step_behind_takes_it_from_one_that_is_not(undisturbed, tmp_path: Path):
     options = "batch_norm", "dropout", "behind=1+15"  # in the first step, and in the second one of the second epoch
     result = train(SHARDS, tmp_path, "2:batch_end:12,3:batch_end:12", *options, shards=SHARDS).good()
@@ -183,6 +190,7 @@ def test_without_shards_the_losses_are_those_of_the_undisturbed_training(tmp_pat
         folder.mkdir()
         result = train(4 if plan else 1, folder, plan, "relative", "filtered", *plans[plan]).good()
         assert "on some ranks only" not in result.stderr, result.said  # as one says that ran callbacks once more than others
+        assert "the length of the training data is unknown" in result.stderr
     whole, *disturbed = (found_in(folder) for folder in folders.values())
     assert [found.keys() for found in disturbed] == [{2}, {0, 1}]
     for found in disturbed:

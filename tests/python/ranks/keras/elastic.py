@@ -9,7 +9,8 @@ first step, and then gives the hostfile ``FOLDER/hosts`` N slots; ``scaled``: ba
 ``decay`` of weights; ``early``: a step changes weights, and a variable that no model knows, before it has gradients;
 ``unknown``: a layer keeps averages in variables that no model knows; ``loaded``: rank 0 alone has read weights; ``drawn``,
 ``generator``: validation data that depend on how often they were read; ``relative``: a callback changes the learning rate by
-factors before and after each step; ``late=N``: rank N hears that one is lost while it joins; or what is to be refused.
+factors before and after each step; ``reset``: a callback resets metrics in each epoch; ``late=N``: rank N hears that one is
+lost while it joins; or what is to be refused.
 """
 
 from __future__ import annotations
@@ -241,6 +242,14 @@ class Relative(keras.callbacks.Callback):
         self.model.optimizer.learning_rate = float(self.model.optimizer.learning_rate) * 0.95
 
 
+class Resetting(keras.callbacks.Callback):
+    """Metrics of an epoch begin with its fourth batch."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        if batch == 2:
+            self.model.reset_metrics()
+
+
 def validation_data(x: Any, y: Any) -> dict[str, Any]:
     def batches() -> Any:
         numbers = np.random.default_rng(1)
@@ -275,6 +284,7 @@ def more(model: Any, x: Any, y: Any) -> dict[str, Any]:
 
 def callbacks_of_options() -> list[Any]:
     callbacks: list[Any] = [Phases(), *([Relative()] if "relative" in OPTIONS else [])]
+    callbacks += [Resetting()] if "reset" in OPTIONS else []
     if "files" in OPTIONS:
         callbacks.append(keras.callbacks.ModelCheckpoint(FOLDER / "best.keras", monitor="loss", save_best_only=True))
         callbacks.append(keras.callbacks.CSVLogger(FOLDER / "log.csv"))
