@@ -80,6 +80,6 @@ def _joined(shards: Sequence[tuple[Any, split.Share]]) -> tuple[Any, int]:
         return counted[0], total
 
     def together(*tensors: Any) -> Any:
-        return tf.sparse.concat(0, tensors) if isinstance(tensors[0], tf.SparseTensor) else tf.concat(tensors, 0)
+        return tf.sparse.concat(0, list(tensors)) if isinstance(tensors[0], tf.SparseTensor) else tf.concat(tensors, 0)
 
     return tf.nest.map_structure(together, *counted), total

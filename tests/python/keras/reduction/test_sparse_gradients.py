@@ -77,9 +77,22 @@ def test_repeated_rows_are_those_of_one_device(found, optimizer, rows):
         assert not on_rank["said"]
 
 
+@pytest.mark.parametrize("model", ["sparse_kernel", "sparse_kernel_used_twice", "Both"])
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "rmsprop", "sgd", "clipped sgd"])
+def test_rows_looked_up_once_are_those_of_one_device(found, optimizer, model):
+    """A sparse input: Keras 3 has the sum of a row's gradients over the batch, so the ranks' rows are added up."""
+    for on_rank in found["rows_looked_up_once"]:
+        for ours, plain in zip(*on_rank[f"{optimizer} {model}"], strict=True):
+            np.testing.assert_allclose(ours, plain, atol=1e-6)
+        assert not on_rank["said"]
+
+
 def test_what_differs_from_one_device_is_said_once():
     script = RANKS / "keras/reduction/sparse_gradients.py"
-    (said,) = Findings(2, script, env={"TNT_TIMEOUT": "60"}, only=["repeated_rows_in_shards"])["repeated_rows_in_shards"][0]
+    only = ["rows_looked_up_once_in_shards", "repeated_rows_in_shards"]
+    shards = Findings(2, script, env={"TNT_TIMEOUT": "60"}, only=only)
+    assert shards["rows_looked_up_once_in_shards"][0] == []
+    (said,) = shards["repeated_rows_in_shards"][0]
     assert said.startswith("Adam and rows of an Embedding that occur several times in a batch: reproducible=V adds up")
 
 

@@ -165,6 +165,67 @@ def repeated_rows() -> dict[str, list[Any]]:
     return {**found, "said": about_rows()}
 
 
+def sparse_kernel() -> Any:
+    """The step looks up the rows of the kernel that the batch needs, each once."""
+    x = keras.Input((9,), sparse=True)
+    return keras.Model(x, layers.Dense(1, kernel_initializer=keras.initializers.RandomUniform(seed=2))(x))
+
+
+def sparse_kernel_used_twice() -> Any:
+    x = keras.Input((9,), sparse=True)
+    dense = layers.Dense(9, kernel_initializer=keras.initializers.RandomUniform(seed=2))
+    return keras.Model(x, keras.ops.sum(dense(x) * dense(x * 0.5), -1, keepdims=True))
+
+
+def ids_of(x: tf.SparseTensor) -> tf.SparseTensor:
+    return tf.SparseTensor(x.indices, x.indices[:, 1], x.dense_shape)
+
+
+class Both(keras.Model):
+    """Looks up rows of one table once each, and rows as often as they occur."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = self.add_weight(shape=(9, 2), initializer=keras.initializers.RandomUniform(seed=2))
+
+    def call(self, x: Any) -> Any:
+        once = tf.nn.embedding_lookup_sparse(self.table.value, ids_of(x), x, combiner="sum")
+        often = tf.gather(self.table.value, tf.where(tf.sparse.to_dense(x)[:, :4] > 0, [[0, 1, 2, 3]], [[4, 5, 4, 5]]))
+        return tf.reduce_sum(once, 1, True) * 2 + tf.reduce_sum(often, [1, 2])[:, tf.newaxis]
+
+
+def trained_on_sparse(make: Any, optimizer: Any, **options: Any) -> Any:
+    """The weights after a training on a sparse input; in the last batch one rank has no sample."""
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(26, 9)).astype(np.float32), random.normal(size=(26, 1)).astype(np.float32)
+    x[:, 1:][x[:, 1:] < 0.3] = 0
+    data = tf.data.Dataset.from_tensor_slices((tf.sparse.from_dense(x), y)).batch(12)
+    model = make()
+    wrapped = tnt.Model(model, **options)
+    wrapped.compile(optimizer, "mse")
+    wrapped.fit(data, epochs=2, verbose=0)
+    return [weights.tolist() for weights in model.get_weights()]
+
+
+@check
+def rows_looked_up_once() -> dict[str, list[Any]]:
+    """On all ranks, and as plain Keras."""
+    plain = {"parallel_strategy": tnt.ParallelStrategy.NONE}
+    messages.clear()
+    found = {}
+    for name in by_optimizer():
+        for make in (sparse_kernel, sparse_kernel_used_twice, Both):
+            found[f"{name} {make.__name__}"] = [trained_on_sparse(make, by_optimizer()[name], **how) for how in ({}, plain)]
+    return {**found, "said": about_rows()}
+
+
+@check
+def rows_looked_up_once_in_shards() -> list[str]:
+    messages.clear()
+    trained_on_sparse(sparse_kernel, "adam", reproducible=4)
+    return about_rows()
+
+
 @check
 def repeated_rows_in_shards() -> list[str]:
     messages.clear()
@@ -188,4 +249,4 @@ def a_row_that_is_not_there() -> list[str]:
     return raised(step)
 
 
-run(sys.argv[1])
+run(*sys.argv[1:])
