@@ -20,7 +20,8 @@ _SAME_ROWS = {"Cast", "ExpandDims", "Identity", "Reshape", "Squeeze"}  # operati
 _DISTINCT = {"Unique": 0, "UniqueV2": 0, "UniqueWithCounts": 0, "UniqueWithCountsV2": 0}
 _DISTINCT |= {f"SparseSegment{kind}GradV2": 1 for kind in ("Sum", "Mean", "SqrtN")}
 
-_warned_classes: set[str] = set()  # classes of optimizers
+_EAGER = "an eager step"
+_warned_of: set[str] = set()  # classes of optimizers, and `_EAGER`
 _ids = itertools.count()  # of tables: the ops count reductions under them
 
 
@@ -37,14 +38,28 @@ def warn_of_repeated_rows(model: Any, grads: Sequence[Any], where: str) -> None:
         return
     for optimizer in adapter.held_optimizers(model):
         name = type(adapter.optimizers_of(optimizer)[-1]).__name__
-        if name not in _warned_classes and adapter.repeated_rows_matter(optimizer):
-            _warned_classes.add(name)
+        if name not in _warned_of and adapter.repeated_rows_matter(optimizer):
+            _warned_of.add(name)
             runtime.logger.warning(
                 "%s and rows of an Embedding that occur several times in a batch: %s adds up their gradients first, as those "
                 "of a dense gradient. On one device Keras 3 applies them one after the other, so its results differ slightly",
                 name,
                 where,
             )
+
+
+def warn_of_eager_lookups(grads: Sequence[Any], datasets: Sequence[tf.data.Dataset]) -> None:
+    """Says once that an eager step with sparse data, whose rows are kept, does not show whether it looks up each row once."""
+    specs = tf.nest.flatten([dataset.element_spec for dataset in datasets])
+    is_sparse = any(isinstance(spec, tf.SparseTensorSpec) for spec in specs)
+    is_eager = any(isinstance(g, tf.IndexedSlices) and _operation(g.indices) is None for g in grads)
+    if is_sparse and is_eager and _EAGER not in _warned_of:
+        _warned_of.add(_EAGER)
+        runtime.logger.warning(
+            "the data has sparse tensors, and with run_eagerly=True ranks cannot see whether a layer looks up each row once "
+            "in a batch, as Keras does for a sparse input, or once for each sample, which they assume: Adam and other "
+            "optimizers that compute with each row may give slightly other weights than on one device. Leave run_eagerly out"
+        )
 
 
 def _uses(indices: tf.Tensor) -> list[tf.Tensor]:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.keras import adapter
-from tarantella.keras.reduction import collectives, device_placement, gradients
+from tarantella.keras.reduction import collectives, device_placement, gradients, sparse
 from tarantella.keras.reduction.registry import ReducerRegistry
 from tarantella.keras.step import accumulation, tapes
 from tarantella.keras.step.current_step import CurrentStep
@@ -48,6 +48,8 @@ class GradientReduction:
             weight = self.weight() if weight is None else weight
             owners = self.owners_of(variables)
             keeps_rows = self._keeps_rows()
+            if keeps_rows:
+                sparse.warn_of_eager_lookups(grads, self._step.given)
             reduced = self._reducers.sum_gradients(grads, variables, weight, owners=owners, keeps_rows=keeps_rows)
         self._observe(reduced, variables)
         return reduced

@@ -87,6 +87,11 @@ def test_rows_looked_up_once_are_those_of_one_device(found, optimizer, model):
         assert not on_rank["said"]
 
 
+def test_what_an_eager_step_does_not_show_is_said_once(found):
+    (said,) = found["rows_looked_up_eagerly"][0]
+    assert said.startswith("the data has sparse tensors, and with run_eagerly=True ranks cannot see"), said
+
+
 def test_what_differs_from_one_device_is_said_once():
     script = RANKS / "keras/reduction/sparse_gradients.py"
     only = ["rows_looked_up_once_in_shards", "repeated_rows_in_shards"]

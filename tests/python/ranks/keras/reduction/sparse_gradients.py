@@ -194,7 +194,7 @@ class Both(keras.Model):
         return tf.reduce_sum(once, 1, True) * 2 + tf.reduce_sum(often, [1, 2])[:, tf.newaxis]
 
 
-def trained_on_sparse(make: Any, optimizer: Any, **options: Any) -> Any:
+def trained_on_sparse(make: Any, optimizer: Any, run_eagerly: bool = False, **options: Any) -> Any:
     """The weights after a training on a sparse input; in the last batch one rank has no sample."""
     random = np.random.default_rng(0)
     x, y = random.normal(size=(26, 9)).astype(np.float32), random.normal(size=(26, 1)).astype(np.float32)
@@ -202,7 +202,7 @@ def trained_on_sparse(make: Any, optimizer: Any, **options: Any) -> Any:
     data = tf.data.Dataset.from_tensor_slices((tf.sparse.from_dense(x), y)).batch(12)
     model = make()
     wrapped = tnt.Model(model, **options)
-    wrapped.compile(optimizer, "mse")
+    wrapped.compile(optimizer, "mse", run_eagerly=run_eagerly)
     wrapped.fit(data, epochs=2, verbose=0)
     return [weights.tolist() for weights in model.get_weights()]
 
@@ -217,6 +217,15 @@ def rows_looked_up_once() -> dict[str, list[Any]]:
         for make in (sparse_kernel, sparse_kernel_used_twice, Both):
             found[f"{name} {make.__name__}"] = [trained_on_sparse(make, by_optimizer()[name], **how) for how in ({}, plain)]
     return {**found, "said": about_rows()}
+
+
+@check
+def rows_looked_up_eagerly() -> list[str]:
+    """What is said of it, with Adam and with an optimizer that needs the sums alone."""
+    messages.clear()
+    for optimizer in ("sgd", "adam"):
+        trained_on_sparse(sparse_kernel, optimizer, run_eagerly=True)
+    return [message for message in messages if "run_eagerly" in message]
 
 
 @check
