@@ -28,7 +28,13 @@ def same_everywhere(on_ranks):
 
 @pytest.mark.parametrize(
     ("name", "epochs"),
-    [("early_stopping", 2), ("reduce_on_plateau", 6), ("learning_rate_scheduler", 4), ("swap_ema_weights", 4)],
+    [
+        ("evaluation_between_steps", 2),
+        ("early_stopping", 2),
+        ("reduce_on_plateau", 6),
+        ("learning_rate_scheduler", 4),
+        ("swap_ema_weights", 4),
+    ],
 )
 def test_decisions_are_serial_keras_own(found, name, epochs):
     ran, logs, weights, *alike = same_everywhere(found[name])

@@ -231,7 +231,10 @@ class StepHooks:
             if adapter.is_validation_of_fit(kwargs):
                 return (self.validation or original)(*args, **kwargs)
             with self.suspended():
-                return original(*args, **kwargs)
+                result = original(*args, **kwargs)
+            if name == "evaluate" and not self.reproducible:
+                self.metrics.count_once()
+            return result
 
         return call
 

@@ -58,6 +58,12 @@ class MetricReduction:
             *((m, "result", self._recorded_result(m, m.result)) for m in self._model.metrics),
         ]
 
+    def count_once(self) -> None:
+        """Each rank for itself has given metrics the same samples, of which later results have the sums: the master's count."""
+        if not runtime.is_master_rank():
+            for variable in map(adapter.unwrap, adapter.metric_variables(self._model)):
+                variable.assign(tf.zeros_like(variable))
+
     def _metrics_result(self, original: Callable[[], Any]) -> Callable[[], Any]:
         def get_metrics_result() -> Any:
             variables = adapter.metric_variables(self._model)

@@ -54,6 +54,19 @@ def early_stopping() -> list[Any]:
 
 
 @check
+def evaluation_between_steps() -> list[Any]:
+    """What a callback evaluates in an epoch by Keras' own method counts in its metrics, as in plain Keras, once."""
+
+    class Evaluate(Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 1:
+                self.model.evaluate(x[:10], y[:10] + 1, batch_size=5, verbose=0)
+
+    epochs, logs, weights, *_ = like_serial(lambda: [Evaluate()], epochs=2)
+    return [epochs, logs, weights]
+
+
+@check
 def reduce_on_plateau() -> list[Any]:
     def make() -> list[Any]:
         return [keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=1, min_delta=10.0)]
