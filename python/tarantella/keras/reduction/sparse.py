@@ -1,5 +1,6 @@
 """Sparse gradients, such as an embedding's: summed over ranks by their rows, or gathered, without filling the whole table."""
 
+import enum
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +20,8 @@ _SAME_ROWS = {"Cast", "ExpandDims", "Identity", "Reshape", "Squeeze"}  # operati
 # operations and which of their results is distinct indices; the gradients are of `tf.nn.embedding_lookup_sparse`, too
 _DISTINCT = {"Unique": 0, "UniqueV2": 0, "UniqueWithCounts": 0, "UniqueWithCountsV2": 0}
 _DISTINCT |= {f"SparseSegment{kind}GradV2": 1 for kind in ("Sum", "Mean", "SqrtN")}
+
+_UNBOUNDED = 1 << 40  # rows of a table that is never reduced as a whole
 
 _EAGER = "an eager step"
 _warned_of: set[str] = set()  # classes of optimizers, and `_EAGER`
@@ -48,17 +51,17 @@ def warn_of_repeated_rows(model: Any, grads: Sequence[Any], where: str) -> None:
             )
 
 
-def warn_of_eager_lookups(grads: Sequence[Any], datasets: Sequence[tf.data.Dataset]) -> None:
-    """Says once that an eager step with sparse data, whose rows are kept, does not show whether it looks up each row once."""
-    specs = tf.nest.flatten([dataset.element_spec for dataset in datasets])
-    is_sparse = any(isinstance(spec, tf.SparseTensorSpec) for spec in specs)
-    is_eager = any(isinstance(g, tf.IndexedSlices) and _operation(g.indices) is None for g in grads)
-    if is_sparse and is_eager and _EAGER not in _warned_of:
+def warn_of_eager_lookups(grads: Sequence[Any]) -> None:
+    """Says once that an eager step whose rows are kept does not show whether it looks up rows once for all samples."""
+    if _EAGER in _warned_of:
+        return
+    eager = [g.indices.numpy() for g in grads if isinstance(g, tf.IndexedSlices) and _operation(g.indices) is None]
+    if any(1 < len(rows) == len(np.unique(rows)) for rows in eager):
         _warned_of.add(_EAGER)
         runtime.logger.warning(
-            "the data has sparse tensors, and with run_eagerly=True ranks cannot see whether a layer looks up each row once "
-            "in a batch, as Keras does for a sparse input, or once for each sample, which they assume: Adam and other "
-            "optimizers that compute with each row may give slightly other weights than on one device. Leave run_eagerly out"
+            "with run_eagerly=True ranks cannot see whether a layer looks up rows once for all samples of a batch, as a sparse "
+            "input and an embedding of positions do, or for each sample, which they assume: Adam and other optimizers that "
+            "compute with each row may give slightly other weights than on one device. Leave run_eagerly out"
         )
 
 
@@ -80,6 +83,48 @@ def _are_distinct(indices: tf.Tensor) -> bool:
     return op is not None and _DISTINCT.get(op.type) == indices.value_index
 
 
+def _are_common(indices: tf.Tensor) -> bool:
+    """Whether the step looks up these rows once for all samples, as an embedding of positions does, so ranks have the same.
+
+    They do if they follow from constants, variables, and sizes other than the first, which is that of the batch. Where the size
+    of the batch is known in the trace, it is a constant, and shows as the first size of what repeats rows for each sample.
+    """
+    op = _operation(indices)
+    if op is None:
+        return False
+    data = _data_of(op.graph)
+    if not _follow_from_constants(op, set()):
+        return False
+    while op.type == "Reshape":
+        op = op.inputs[0].op
+    shape = op.outputs[0].shape
+    if shape.rank is None:
+        return False
+    parts = [found.outputs[0] for one in data for found in one.consumers() if found.type == "GatherV2"]  # a rank's samples
+    return shape.rank < 2 or shape[0] is None or shape[0] not in {one.shape[0] for one in [*data, *parts] if one.shape.rank}
+
+
+def _data_of(graph: Any) -> list[tf.Tensor]:
+    """The arguments of a function's graph, without what it has from outside."""
+    captured = {id(inner) for _, inner in getattr(graph, "captures", ())}
+    return [tensor for tensor in getattr(graph, "inputs", ()) if id(tensor) not in captured]
+
+
+def _follow_from_constants(op: Any, seen: set[Any]) -> bool:
+    if op in seen or op.type in ("Const", "ReadVariableOp"):
+        return True
+    seen.add(op)
+    if op.type == "Placeholder":  # a constant from outside of the function, or something of which nothing is known
+        outer = [outer for outer, inner in getattr(op.graph, "captures", ()) if inner is op.outputs[0]]
+        return bool(outer) and _operation(outer[0]) is None and outer[0].dtype != tf.resource
+    if op.type == "StridedSlice" and op.inputs[0].op.type == "Shape":
+        begin, rank = tf.get_static_value(op.inputs[1]), op.inputs[0].op.inputs[0].shape.rank
+        return begin is not None and len(begin) == 1 and rank is not None and begin[0] % rank > 0
+    if op.type in ("Shape", "ShapeN", "Size") or not op.inputs or op.op_def.is_stateful:
+        return False
+    return all(_follow_from_constants(tensor.op, seen) for tensor in op.inputs)
+
+
 def _operation(tensor: tf.Tensor) -> Any:
     """What a graph's tensor was computed by. None if it was computed eagerly."""
     return getattr(tensor, "op", None)
@@ -88,6 +133,17 @@ def _operation(tensor: tf.Tensor) -> Any:
 def _may_repeat(gradient: tf.IndexedSlices) -> bool:
     uses = _uses(gradient.indices)
     return len(uses) > 1 or not _are_distinct(uses[0])
+
+
+class _Way(enum.Enum):
+    """What becomes of the rows of all ranks."""
+
+    ADDED = enum.auto()
+    """Those of equal index are added up."""
+    KEPT = enum.auto()
+    """They follow one another."""
+    COMMON = enum.auto()
+    """All ranks have the same, and each is added to its like, also where they have an index twice."""
 
 
 class SparseReducer:
@@ -120,7 +176,7 @@ class SparseReducer:
         # does not keep the variables alive
         self._tables = [(tuple(v.shape), tf.as_dtype(adapter.dtype_of(v))) for v in variables]
         self._ids = [next(_ids) for _ in variables]
-        self._kept = [[keeps_rows] for _ in variables]  # whether rows are kept, in each collective of a step
+        self._ways = [[_Way.KEPT if keeps_rows else _Way.ADDED] for _ in variables]  # of each collective of a step
         self._keeps_rows = keeps_rows
 
     def reduce(self, index: int, gradient: tf.IndexedSlices, weight: Any) -> tf.IndexedSlices:
@@ -129,22 +185,30 @@ class SparseReducer:
         Each row is there once, in ascending order; or, if rows are kept, as often as on all ranks, one rank after another. Of a
         table that the step uses several times, those of each use that looks up a row once are apart.
         """
-        uses = _uses(gradient.indices) if self._keeps_rows else []
-        kept = [not _are_distinct(use) for use in uses]
-        if len(uses) < 2 or all(kept):
-            parts, kept = [(gradient.indices, gradient.values)], [self._keeps_rows and kept[0]]
-        else:
+        uses = _uses(gradient.indices) if self._keeps_rows else [gradient.indices]
+        ways = [self._way_of(use) for use in uses]
+        parts = [(gradient.indices, gradient.values)]
+        if set(ways) == {_Way.KEPT}:
+            ways = ways[:1]
+        elif len(uses) > 1:
             sizes = tf.stack([tf.size(use) for use in uses])
             parts = list(zip(tf.split(gradient.indices, sizes), tf.split(gradient.values, sizes), strict=True))
-        self._kept[index] = kept
-        sums = [self._sum(index, *part, weight, keeps_rows) for part, keeps_rows in zip(parts, kept, strict=True)]
+        self._ways[index] = ways
+        sums = [self._sum(index, *part, weight, way) for part, way in zip(parts, ways, strict=True)]
         rows, values = sums[0] if len(sums) == 1 else (tf.concat(tensors, 0) for tensors in zip(*sums, strict=True))
         return tf.IndexedSlices(values, rows, tf.constant(self._tables[index][0], tf.int64))
 
-    def _sum(self, index: int, rows: Any, values: Any, weight: Any, keeps_rows: bool) -> tuple[tf.Tensor, tf.Tensor]:
+    def _way_of(self, indices: tf.Tensor) -> _Way:
+        if not self._keeps_rows or _are_distinct(indices):
+            return _Way.ADDED
+        return _Way.COMMON if _are_common(indices) else _Way.KEPT
+
+    def _sum(self, index: int, rows: Any, values: Any, weight: Any, way: _Way) -> tuple[tf.Tensor, tf.Tensor]:
         shape, dtype = self._tables[index]
         wide = dtype if dtype.size >= 4 else tf.float32
-        rows = tf.reshape(tf.cast(rows, tf.int64), [-1])
+        rows = own = tf.reshape(tf.cast(rows, tf.int64), [-1])
+        if way is _Way.COMMON:
+            rows = tf.range(tf.size(own, tf.int64))
         values = tf.reshape(tf.cast(values, wide), [tf.size(rows), int(np.prod(shape[1:], dtype=np.int64))])
         scale = tf.cast(weight, tf.float64)
         with graph_order.after_last(), device_placement.on_host():
@@ -154,18 +218,20 @@ class SparseReducer:
                 values=values,
                 communicator=communicator.attachment(),
                 tensor=self._ids[index],
-                rows=shape[0],
-                keeps_rows=int(keeps_rows),
+                rows=_UNBOUNDED if way is _Way.COMMON else shape[0],
+                keeps_rows=int(way is _Way.KEPT),
             )
         graph_order.record([rows])
+        if way is _Way.COMMON:
+            rows = tf.gather(own, rows)
         rows = tf.ensure_shape(rows, [None])  # some optimizers ask for the rank
         return rows, tf.reshape(tf.cast(values, dtype), [tf.size(rows), *shape[1:]])
 
     def take_part(self) -> None:
         """A step of all its variables, eagerly, in their order, to which this rank gives no row. Collective."""
         for index, (shape, dtype) in enumerate(self._tables):
-            for keeps_rows in self._kept[index]:
-                self._sum(index, tf.zeros([0], tf.int64), tf.zeros([0, *shape[1:]], dtype), 0.0, keeps_rows)
+            for way in self._ways[index]:
+                self._sum(index, tf.zeros([0], tf.int64), tf.zeros([0, *shape[1:]], dtype), 0.0, way)
 
     def tensor_steps(self, index: int) -> int:
         """How often the variable's gradient was reduced so far."""

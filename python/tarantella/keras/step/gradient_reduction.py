@@ -49,7 +49,7 @@ class GradientReduction:
             owners = self.owners_of(variables)
             keeps_rows = self._keeps_rows()
             if keeps_rows:
-                sparse.warn_of_eager_lookups(grads, self._step.given)
+                sparse.warn_of_eager_lookups(grads)
             reduced = self._reducers.sum_gradients(grads, variables, weight, owners=owners, keeps_rows=keeps_rows)
         self._observe(reduced, variables)
         return reduced

@@ -219,6 +219,68 @@ def rows_looked_up_once() -> dict[str, list[Any]]:
     return {**found, "said": about_rows()}
 
 
+LENGTH = 4  # that of a rank's batch, too
+FAR = np.abs(np.subtract.outer(np.arange(LENGTH), np.arange(LENGTH)))  # from each position to each
+COMMON = {
+    "positions": lambda layer, x: keras.ops.arange(keras.ops.shape(x)[1]),
+    "constant": lambda layer, x: np.array([3, 0, 1, 2]),
+    "one": lambda layer, x: tf.constant([1]),
+    "by distance": lambda layer, x: tf.cast(FAR[:, :3].T, tf.int32),
+    "from outside": lambda layer, x: layer.from_outside[:3, :4],
+    "by a variable": lambda layer, x: layer.index,
+    "computed": lambda layer, x: tf.abs(tf.range(tf.shape(x)[1]) - 1) % 3,
+}
+OF_EACH_SAMPLE = {
+    "repeated": lambda layer, x: keras.ops.tile(keras.ops.arange(LENGTH)[None], [keras.ops.shape(x)[0], 1]),
+    "broadcast": lambda layer, x: tf.broadcast_to(tf.range(LENGTH), tf.shape(x)),
+    "counted": lambda layer, x: tf.cumsum(tf.ones_like(x, tf.int32), 1) - 1,
+    "of the data": lambda layer, x: tf.cast(tf.abs(x) * 3, tf.int32) % 9,
+}
+
+
+class Looked(layers.Layer):
+    """Scales its input by what it looks up."""
+
+    def __init__(self, indices: Any) -> None:
+        super().__init__()
+        self._indices = indices
+        self.from_outside = tf.constant(np.resize(FAR, (16, 16)))  # too large for a copy in the graph
+
+    def build(self, shape: Any) -> None:
+        self.table = self.add_weight(shape=(9, 1), initializer="ones")
+        self.index = self.add_weight(shape=(3, LENGTH), dtype="int32", initializer="ones", trainable=False)
+
+    def call(self, x: Any) -> Any:
+        found = keras.ops.take(self.table, self._indices(self, x), axis=0)[..., 0]
+        is_matrix = len(found.shape) == 2 and found.shape[0] == 3
+        return x @ keras.ops.transpose(found) if is_matrix else x * found
+
+
+def trained_on_lookups(indices: Any, samples: int, optimizer: Any, **options: Any) -> list[Any]:
+    keras.utils.set_random_seed(4)
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(samples, LENGTH)).astype(np.float32), random.normal(size=(samples, 1)).astype(np.float32)
+    model = keras.Sequential([keras.Input((LENGTH,)), Looked(indices), layers.Dense(1)])
+    wrapped = tnt.Model(model, **options)
+    wrapped.compile(optimizer, "mse")
+    wrapped.fit(x, y, batch_size=SIZE * LENGTH, epochs=3, shuffle=False, verbose=0)
+    return [weights.tolist() for weights in model.get_weights()]
+
+
+@check
+def rows_common_to_samples() -> dict[str, list[Any]]:
+    """On all ranks, and as plain Keras: lookups of the same rows for all samples, and for each of them."""
+    plain = {"parallel_strategy": tnt.ParallelStrategy.NONE}
+    messages.clear()
+    found = {}
+    for name, indices in (COMMON | OF_EACH_SAMPLE).items():
+        for samples in (2 * SIZE * LENGTH, 2 * SIZE * LENGTH + 2):  # the size of a batch is known in the trace, or not
+            for optimizer in ("adam", "clipped sgd") if name == "positions" else ("adam",):
+                ours, expected = (trained_on_lookups(indices, samples, by_optimizer()[optimizer], **how) for how in ({}, plain))
+                found[f"{name}, {samples}, {optimizer}"] = [ours, expected]
+    return {**found, "said": about_rows()}
+
+
 @check
 def rows_looked_up_eagerly() -> list[str]:
     """What is said of it, with Adam and with an optimizer that needs the sums alone."""
