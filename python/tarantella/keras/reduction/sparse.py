@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tarantella import runtime
-from tarantella.keras import adapter
+from tarantella.keras import adapter, context
 from tarantella.keras.reduction import communicator, device_placement, graph_order, ops
 from tarantella.keras.reduction.reducer import Reducer
 
@@ -201,7 +201,8 @@ class SparseReducer:
     def _way_of(self, indices: tf.Tensor) -> _Way:
         if not self._keeps_rows or _are_distinct(indices):
             return _Way.ADDED
-        return _Way.COMMON if _are_common(indices) else _Way.KEPT
+        # in a loop of one's own a constant may be the data of this rank
+        return _Way.COMMON if context.in_model_step() and _are_common(indices) else _Way.KEPT
 
     def _sum(self, index: int, rows: Any, values: Any, weight: Any, way: _Way) -> tuple[tf.Tensor, tf.Tensor]:
         shape, dtype = self._tables[index]
