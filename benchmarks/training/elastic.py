@@ -190,6 +190,8 @@ def main() -> None:
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--rank", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.by_epoch and given.rank is None and given.cost is None:
+        parser.error("--by-epoch: losses and joins are measured by steps; use it with --cost")
     if given.rank is not None:
         train(given.rank, given.model, given.batch, given.steps, given.by_epoch)
         return

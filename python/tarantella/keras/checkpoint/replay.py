@@ -139,15 +139,12 @@ class Passage:
 
     def _test_step(self, iterator: Any) -> dict[str, Any]:
         wanted = adapter.steps_per_execution(self._model)
-        if (self._begins_validation or not self._skips_validations) and self._take_for_test(iterator, wanted) == 0:
+        if (self._begins_validation or not self._skips_validations) and _taken(iterator, wanted) == 0:
             raise StopIteration
         self._begins_validation = False
         return {}
 
     def _take(self, iterator: Any, wanted: int) -> int:
-        return _taken(iterator, wanted)
-
-    def _take_for_test(self, iterator: Any, wanted: int) -> int:
         return _taken(iterator, wanted)
 
     def has_arrived(self) -> bool:

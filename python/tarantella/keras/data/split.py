@@ -116,7 +116,8 @@ def whole(dataset: tf.data.Dataset, shards: int | None) -> tf.data.Dataset:
     mark = f"{_WHOLE}{shards or 0}{_ONE_SIZE if datasets.has_one_size(dataset) else ''}"
 
     def marked(batch: Any, one_size: bool) -> Any:
-        total, fingerprints = samples_in(batch), fingerprints_of(batch)
+        fingerprints = fingerprints_of(batch)
+        total = fingerprints[SAMPLES]
         return ((batch, (total, total, {mark: tf.constant(0, tf.int64), **fingerprints})),)
 
     return _map_batches(dataset, marked, joined.IN_PARTS)
@@ -257,8 +258,8 @@ def own_shards(
         fingerprints: those of the batch; None: they are computed.
     """
     tensors = tf.nest.flatten(batch)
-    total, groups = samples_in(batch), rows.number_of_groups(tensors, one_size)
     fingerprints = fingerprints_of(batch) if fingerprints is None else fingerprints
+    total, groups = fingerprints[SAMPLES], rows.number_of_groups(tensors, one_size)
     in_each = 1 if one_size else total // groups
     own = [rows.shard_groups(shard, division.shards, groups, one_size) for shard in division.own]
     return tuple((tf.nest.map_structure(one.rows_of, batch), (one.count * in_each, total, fingerprints)) for one in own)

@@ -43,6 +43,7 @@ class KeptState:
         self._spare: dict[
             int, tf.Variable
         ] = {}  # for such sums; TensorFlow traces twice what makes variables when it is traced
+        self._summed: list[Any] | None = None  # the metrics' variables that have sums
         self._own_metrics: dict[int, tf.Tensor] = {}  # what this rank had of them when the last step ended, if it was noted
         self.ended = EndedState(self._known_alike)
         self.has_sums = False
@@ -70,8 +71,9 @@ class KeptState:
         """An operation has changed the state, and callbacks may change it next."""
         self.ended.note()
         if not self._is_same:
-            metrics = adapter.metric_variables(self._model)
-            self._own_metrics = {id(v): adapter.unwrap(v).read_value() for v in metrics if id(v) in self._sums}
+            if self._summed is None:
+                self._summed = [v for v in adapter.metric_variables(self._model) if id(v) in self._sums]
+            self._own_metrics = {id(v): adapter.unwrap(v).read_value() for v in self._summed}
 
     def pass_over(self) -> None:
         """An operation has changed the state, and nothing else does until the next one, or until `ended.note` is called."""
@@ -107,7 +109,7 @@ class KeptState:
                 with tf.init_scope():
                     spare = self._spare.get(id(variable))
                     self._sums[id(variable)] = _zeros(total) if spare is None else spare
-                    self._variables = None
+                    self._variables = self._summed = None
             self._sums[id(variable)].assign(total)
 
     def share(self, source: int | None, takes: bool) -> None:
@@ -145,7 +147,7 @@ class KeptState:
         changed = [place for place, now, before in kept if now.tobytes() != before.tobytes()]
         for place in set().union(*all_gather_object(changed)):
             self._sums.pop(id(metrics[place]), None)
-        self._own_metrics, self._variables = {}, None
+        self._own_metrics, self._variables, self._summed = {}, None, None
 
     def _sums_by_place(self) -> dict[int, Any] | None:
         """The sums of metrics' states as they are now, by the variables' places; None if there are none."""

@@ -1,4 +1,4 @@
-"""The batch of a step that is made again after a loss: what an iterator has given cannot be put back."""
+"""Keeps the batch of the current step, which may have to be made again: an iterator cannot take a batch back."""
 
 from typing import Any
 

@@ -24,15 +24,13 @@ class _Way(Passage):
     validation: LastBatch | None = None
     """Notes the first batch of each validation."""
 
-    def _take_for_test(self, iterator: Any, wanted: int) -> int:
+    def _test_step(self, iterator: Any) -> dict[str, Any]:
         if self.validation is None or not self._begins_validation:
-            return super()._take_for_test(iterator, wanted)
-        try:
-            self.validation.take(iterator)
-        except tf.errors.OutOfRangeError:
-            return 0
+            return super()._test_step(iterator)
+        self._begins_validation = False
+        self.validation.take(iterator)
         self.validation.note()
-        return 1
+        return {}
 
     def miss_validation(self) -> None:
         raise generations.refusal(

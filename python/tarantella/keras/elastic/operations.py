@@ -104,7 +104,8 @@ class Operations:
             again: does it if it has failed before; None: the operation itself does.
             undo: gives up what it has changed before it failed; None: it has changed nothing.
             meeting: the position if newcomers may join before it; `operation` then makes all ranks leave the job.
-            changes: whether it changes the state of the stage. What its caller does with its result is no part of it.
+            changes: whether the operation itself changes the state of the stage, as a step does. Changes that the caller makes
+                with its result do not count.
 
         Raises:
             What the operation raises; the error of a lost rank if the job has no next generation.

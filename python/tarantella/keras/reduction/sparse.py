@@ -10,16 +10,11 @@ import tensorflow as tf
 
 from tarantella import runtime
 from tarantella.keras import adapter, context
-from tarantella.keras.reduction import communicator, device_placement, graph_order, ops
+from tarantella.keras.reduction import communicator, device_placement, graph_order, lookups, ops
 from tarantella.keras.reduction.reducer import Reducer
 
 # a smaller table is quicker as a dense gradient in a bucket with others than by two collectives of its own
 MIN_TABLE_BYTES = 64 * 1024
-
-_SAME_ROWS = {"Cast", "ExpandDims", "Identity", "Reshape", "Squeeze"}  # operations that keep indices apart which are so
-# operations and which of their results is distinct indices; the gradients are of `tf.nn.embedding_lookup_sparse`, too
-_DISTINCT = {"Unique": 0, "UniqueV2": 0, "UniqueWithCounts": 0, "UniqueWithCountsV2": 0}
-_DISTINCT |= {f"SparseSegment{kind}GradV2": 1 for kind in ("Sum", "Mean", "SqrtN")}
 
 _UNBOUNDED = 1 << 40  # rows of a table that is never reduced as a whole
 
@@ -55,7 +50,7 @@ def warn_of_eager_lookups(grads: Sequence[Any]) -> None:
     """Says once that an eager step whose rows are kept does not show whether it looks up rows once for all samples."""
     if _EAGER in _warned_of:
         return
-    eager = [g.indices.numpy() for g in grads if isinstance(g, tf.IndexedSlices) and _operation(g.indices) is None]
+    eager = [g.indices.numpy() for g in grads if isinstance(g, tf.IndexedSlices) and lookups.operation(g.indices) is None]
     if any(1 < len(rows) == len(np.unique(rows)) for rows in eager):
         _warned_of.add(_EAGER)
         runtime.logger.warning(
@@ -65,74 +60,9 @@ def warn_of_eager_lookups(grads: Sequence[Any]) -> None:
         )
 
 
-def _uses(indices: tf.Tensor) -> list[tf.Tensor]:
-    """The indices of each use of a table: TensorFlow joins those of several uses."""
-    op = _operation(indices)
-    return [indices] if op is None or op.type != "ConcatV2" else list(op.inputs)[:-1]
-
-
-def _are_distinct(indices: tf.Tensor) -> bool:
-    """Whether the step looked up each row once, however often the batch has it, as `tf.nn.embedding_lookup_sparse` does.
-
-    The graph tells, not the values: rows that are distinct by chance on this rank may be repeated in the whole batch.
-    """
-    op = _operation(indices)
-    while op is not None and op.type in _SAME_ROWS:
-        indices = op.inputs[0]
-        op = _operation(indices)
-    return op is not None and _DISTINCT.get(op.type) == indices.value_index
-
-
-def _are_common(indices: tf.Tensor) -> bool:
-    """Whether the step looks up these rows once for all samples, as an embedding of positions does, so ranks have the same.
-
-    They do if they follow from constants, variables, and sizes other than the first, which is that of the batch. Where the size
-    of the batch is known in the trace, it is a constant, and shows as the first size of what repeats rows for each sample.
-    """
-    op = _operation(indices)
-    if op is None:
-        return False
-    data = _data_of(op.graph)
-    if not _follow_from_constants(op, set()):
-        return False
-    while op.type == "Reshape":
-        op = op.inputs[0].op
-    shape = op.outputs[0].shape
-    if shape.rank is None:
-        return False
-    parts = [found.outputs[0] for one in data for found in one.consumers() if found.type == "GatherV2"]  # a rank's samples
-    return shape.rank < 2 or shape[0] is None or shape[0] not in {one.shape[0] for one in [*data, *parts] if one.shape.rank}
-
-
-def _data_of(graph: Any) -> list[tf.Tensor]:
-    """The arguments of a function's graph, without what it has from outside."""
-    captured = {id(inner) for _, inner in getattr(graph, "captures", ())}
-    return [tensor for tensor in getattr(graph, "inputs", ()) if id(tensor) not in captured]
-
-
-def _follow_from_constants(op: Any, seen: set[Any]) -> bool:
-    if op in seen or op.type in ("Const", "ReadVariableOp"):
-        return True
-    seen.add(op)
-    if op.type == "Placeholder":  # a constant from outside of the function, or something of which nothing is known
-        outer = [outer for outer, inner in getattr(op.graph, "captures", ()) if inner is op.outputs[0]]
-        return bool(outer) and _operation(outer[0]) is None and outer[0].dtype != tf.resource
-    if op.type == "StridedSlice" and op.inputs[0].op.type == "Shape":
-        begin, rank = tf.get_static_value(op.inputs[1]), op.inputs[0].op.inputs[0].shape.rank
-        return begin is not None and len(begin) == 1 and rank is not None and begin[0] % rank > 0
-    if op.type in ("Shape", "ShapeN", "Size") or not op.inputs or op.op_def.is_stateful:
-        return False
-    return all(_follow_from_constants(tensor.op, seen) for tensor in op.inputs)
-
-
-def _operation(tensor: tf.Tensor) -> Any:
-    """What a graph's tensor was computed by. None if it was computed eagerly."""
-    return getattr(tensor, "op", None)
-
-
 def _may_repeat(gradient: tf.IndexedSlices) -> bool:
-    uses = _uses(gradient.indices)
-    return len(uses) > 1 or not _are_distinct(uses[0])
+    uses = lookups.uses(gradient.indices)
+    return len(uses) > 1 or not lookups.are_distinct(uses[0])
 
 
 class _Way(enum.Enum):
@@ -154,8 +84,8 @@ class SparseReducer:
 
     Args:
         keeps_rows: rows are gathered and not added up. Most optimizers of Keras 3 compute with each of a row's occurrences, as
-            with the sum of their squares, and the batch of one device has those of all ranks. Rows that the step looked up
-            once each, as with a sparse input, are added up: on one device each would be there once.
+            with the sum of their squares, and the batch of one device has those of all ranks. Rows that the step looks up
+            once for all samples are added up all the same: one device has them once.
 
     Raises:
         MismatchError: a rank has other variables.
@@ -182,10 +112,11 @@ class SparseReducer:
     def reduce(self, index: int, gradient: tf.IndexedSlices, weight: Any) -> tf.IndexedSlices:
         """The sum over ranks of ``weight * gradient`` of one of the variables.
 
-        Each row is there once, in ascending order; or, if rows are kept, as often as on all ranks, one rank after another. Of a
-        table that the step uses several times, those of each use that looks up a row once are apart.
+        Each row is there once, in ascending order; or, if rows are kept, as often as on all ranks, one rank after another. Rows
+        that the step looks up once for all samples are there as on one rank. If it looks up some of a table's rows so, and
+        others for each sample, those of each use of the table are apart.
         """
-        uses = _uses(gradient.indices) if self._keeps_rows else [gradient.indices]
+        uses = lookups.uses(gradient.indices) if self._keeps_rows else [gradient.indices]
         ways = [self._way_of(use) for use in uses]
         parts = [(gradient.indices, gradient.values)]
         if set(ways) == {_Way.KEPT}:
@@ -199,10 +130,10 @@ class SparseReducer:
         return tf.IndexedSlices(values, rows, tf.constant(self._tables[index][0], tf.int64))
 
     def _way_of(self, indices: tf.Tensor) -> _Way:
-        if not self._keeps_rows or _are_distinct(indices):
+        if not self._keeps_rows or lookups.are_distinct(indices):
             return _Way.ADDED
         # in a loop of one's own a constant may be the data of this rank
-        return _Way.COMMON if context.in_model_step() and _are_common(indices) else _Way.KEPT
+        return _Way.COMMON if context.in_model_step() and lookups.are_common(indices) else _Way.KEPT
 
     def _sum(self, index: int, rows: Any, values: Any, weight: Any, way: _Way) -> tuple[tf.Tensor, tf.Tensor]:
         shape, dtype = self._tables[index]

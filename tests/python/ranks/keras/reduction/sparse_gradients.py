@@ -131,6 +131,17 @@ def moved_by_a_model() -> dict[str, Any]:
     return wrapped.stats()
 
 
+PLAIN = {"parallel_strategy": tnt.ParallelStrategy.NONE}
+
+
+def weights_after(model: Any, optimizer: Any, data: Any, epochs: int, run_eagerly: bool = False, **options: Any) -> list[Any]:
+    """Those of the model when it was trained on a dataset of global batches. options: of `tnt.Model`."""
+    wrapped = tnt.Model(model, **options)
+    wrapped.compile(optimizer, "mse", run_eagerly=run_eagerly)
+    wrapped.fit(data, epochs=epochs, verbose=0)
+    return [weights.tolist() for weights in model.get_weights()]
+
+
 def trained(rows: int, optimizer: Any, **options: Any) -> Any:
     """Rows of a table after a training on ids that occur often; in the last batch one rank has no sample."""
     random = np.random.default_rng(0)
@@ -138,10 +149,8 @@ def trained(rows: int, optimizer: Any, **options: Any) -> Any:
     table = layers.Embedding(rows, 4, embeddings_initializer=keras.initializers.RandomUniform(seed=2))
     dense = layers.Dense(1, kernel_initializer=keras.initializers.RandomUniform(seed=3))
     model = keras.Sequential([keras.Input((6,), dtype="int32"), table, layers.Flatten(), dense])
-    wrapped = tnt.Model(model, **options)
-    wrapped.compile(optimizer, "mse")
-    wrapped.fit(ids, y, batch_size=12, shuffle=False, verbose=0)
-    return model.get_weights()[0][:30].tolist()
+    data = tf.data.Dataset.from_tensor_slices((ids, y)).batch(12)
+    return weights_after(model, optimizer, data, 1, **options)[0][:30]
 
 
 def about_rows() -> list[str]:
@@ -156,12 +165,11 @@ def by_optimizer() -> dict[str, Any]:
 @check
 def repeated_rows() -> dict[str, list[Any]]:
     """Small and large tables: on all ranks, and as plain Keras."""
-    plain = {"parallel_strategy": tnt.ParallelStrategy.NONE}
     messages.clear()
     found = {}
     for name in by_optimizer():
         for rows in (40, 5000):
-            found[f"{name} {rows}"] = [trained(rows, by_optimizer()[name], **how) for how in ({}, plain)]
+            found[f"{name} {rows}"] = [trained(rows, by_optimizer()[name], **how) for how in ({}, PLAIN)]
     return {**found, "said": about_rows()}
 
 
@@ -194,28 +202,23 @@ class Both(keras.Model):
         return tf.reduce_sum(once, 1, True) * 2 + tf.reduce_sum(often, [1, 2])[:, tf.newaxis]
 
 
-def trained_on_sparse(make: Any, optimizer: Any, run_eagerly: bool = False, **options: Any) -> Any:
+def trained_on_sparse(make: Any, optimizer: Any, **options: Any) -> list[Any]:
     """The weights after a training on a sparse input; in the last batch one rank has no sample."""
     random = np.random.default_rng(0)
     x, y = random.normal(size=(26, 9)).astype(np.float32), random.normal(size=(26, 1)).astype(np.float32)
     x[:, 1:][x[:, 1:] < 0.3] = 0
     data = tf.data.Dataset.from_tensor_slices((tf.sparse.from_dense(x), y)).batch(12)
-    model = make()
-    wrapped = tnt.Model(model, **options)
-    wrapped.compile(optimizer, "mse", run_eagerly=run_eagerly)
-    wrapped.fit(data, epochs=2, verbose=0)
-    return [weights.tolist() for weights in model.get_weights()]
+    return weights_after(make(), optimizer, data, 2, **options)
 
 
 @check
 def rows_looked_up_once() -> dict[str, list[Any]]:
     """On all ranks, and as plain Keras."""
-    plain = {"parallel_strategy": tnt.ParallelStrategy.NONE}
     messages.clear()
     found = {}
     for name in by_optimizer():
         for make in (sparse_kernel, sparse_kernel_used_twice, Both):
-            found[f"{name} {make.__name__}"] = [trained_on_sparse(make, by_optimizer()[name], **how) for how in ({}, plain)]
+            found[f"{name} {make.__name__}"] = [trained_on_sparse(make, by_optimizer()[name], **how) for how in ({}, PLAIN)]
     return {**found, "said": about_rows()}
 
 
@@ -261,22 +264,19 @@ def trained_on_lookups(indices: Any, samples: int, optimizer: Any, **options: An
     random = np.random.default_rng(0)
     x, y = random.normal(size=(samples, LENGTH)).astype(np.float32), random.normal(size=(samples, 1)).astype(np.float32)
     model = keras.Sequential([keras.Input((LENGTH,)), Looked(indices), layers.Dense(1)])
-    wrapped = tnt.Model(model, **options)
-    wrapped.compile(optimizer, "mse")
-    wrapped.fit(x, y, batch_size=SIZE * LENGTH, epochs=3, shuffle=False, verbose=0)
-    return [weights.tolist() for weights in model.get_weights()]
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(SIZE * LENGTH, drop_remainder=samples % (SIZE * LENGTH) == 0)
+    return weights_after(model, optimizer, data, 3, **options)
 
 
 @check
 def rows_common_to_samples() -> dict[str, list[Any]]:
     """On all ranks, and as plain Keras: lookups of the same rows for all samples, and for each of them."""
-    plain = {"parallel_strategy": tnt.ParallelStrategy.NONE}
     messages.clear()
     found = {}
     for name, indices in (COMMON | OF_EACH_SAMPLE).items():
         for samples in (2 * SIZE * LENGTH, 2 * SIZE * LENGTH + 2):  # the size of a batch is known in the trace, or not
             for optimizer in ("adam", "clipped sgd") if name == "positions" else ("adam",):
-                ours, expected = (trained_on_lookups(indices, samples, by_optimizer()[optimizer], **how) for how in ({}, plain))
+                ours, expected = (trained_on_lookups(indices, samples, by_optimizer()[optimizer], **how) for how in ({}, PLAIN))
                 found[f"{name}, {samples}, {optimizer}"] = [ours, expected]
     return {**found, "said": about_rows()}
 
