@@ -18,7 +18,7 @@ from tarantella.keras.reduction.autotune import Autotune
 from tarantella.keras.reduction.bucket_hook import PackedBucket
 from tarantella.keras.reduction.reducer import WIRE_DEFAULT
 from tarantella.keras.reduction.registry import ReducerRegistry
-from tarantella.keras.step import atomic, batch_sums, kept_state, losses, moving_statistics, noise, normalization
+from tarantella.keras.step import atomic, batch_sums, kept_state, keras_methods, losses, moving_statistics, noise, normalization
 from tarantella.keras.step.accumulation import OptimizerHooks
 from tarantella.keras.step.added_losses import AddedLosses
 from tarantella.keras.step.current_step import CurrentStep
@@ -230,9 +230,10 @@ class StepHooks:
         def call(*args: Any, **kwargs: Any) -> Any:
             if adapter.is_validation_of_fit(kwargs):
                 return (self.validation or original)(*args, **kwargs)
+            is_local = not keras_methods.has_route(self._model, name)
             with self.suspended():
                 result = original(*args, **kwargs)
-            if name == "evaluate" and not self.reproducible:
+            if name == "evaluate" and is_local and not self.reproducible:
                 self.metrics.count_once()
             return result
 

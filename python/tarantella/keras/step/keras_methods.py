@@ -44,6 +44,11 @@ def routed(model: Any, routes: Mapping[str, Callable[..., Any]]) -> Iterator[Non
         _routes[model] = before
 
 
+def has_route(model: Any, name: str) -> bool:
+    """Whether another function runs in the place of this method of Keras."""
+    return name in _routes.get(model, {})
+
+
 def keras_method(model: Any, name: str) -> Callable[..., Any]:
     """Keras' method of the model, past the version that its class may have. No other method has a route while it runs."""
 
