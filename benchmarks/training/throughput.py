@@ -73,8 +73,7 @@ def setups(given: argparse.Namespace, cores: Sequence[int]) -> list[Setup]:
         return lambda: jobs.alone([*options, "--batch", str(batch), *core])
 
     def on_ranks(n: int) -> Callable[[], dict[str, Any]]:
-        pinned = ["--pin-to-cores"] if n <= len(cores) else []
-        return lambda: jobs.on_ranks(["-n", str(n), *pinned], [*options, "--batch", str(given.batch)])
+        return lambda: jobs.on_ranks(["-n", str(n)], [*options, "--batch", str(given.batch)])
 
     first = ("--core", str(cores[0]))
     found = [Setup(ONE_CORE, plain(given.batch, *first)), Setup(ALL_CORES, plain(given.batch))]

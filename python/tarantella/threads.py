@@ -3,6 +3,7 @@
 TensorFlow alone starts one thread per core in every rank: with N ranks that is N times too many, and slow.
 """
 
+import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -51,7 +52,7 @@ def chosen_threads(ranks: int, cores: int, given: Mapping[str, str]) -> dict[str
 
 def share_cores() -> None:
     """Sets the thread counts of OpenMP and TensorFlow, unless they are set, to this rank's share of the cores."""
-    ranks = 1 if _bound() else mpi.local_size()
+    ranks = 1 if is_bound() else mpi.local_size()
     os.environ.update(chosen_threads(ranks, usable_cores(), os.environ))
 
 
@@ -61,7 +62,7 @@ def crowding(ranks: int) -> str:
     ranks: as many as are on this node, which a starter over TCP need not have told before they joined.
     """
     threads = os.environ.get("TF_NUM_INTRAOP_THREADS", "1")
-    if variables.THREADS_CHOSEN not in os.environ or _bound() or ranks <= mpi.local_size() or threads == "1":
+    if variables.THREADS_CHOSEN not in os.environ or is_bound() or ranks <= mpi.local_size() or threads == "1":
         return ""
     return (
         f"{ranks} ranks share this node, and each computes with {threads} threads, as if it were alone: they slow each other "
@@ -69,7 +70,17 @@ def crowding(ranks: int) -> str:
     )
 
 
-def _bound() -> bool:
+def use_all_cores() -> None:
+    """Lets this rank use the cores of all ranks of its machine, unless a user has bound it to fewer."""
+    cores = os.environ.pop(variables.CORES, None)
+    if cores is None:
+        return
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):  # it has ended
+            os.sched_setaffinity(int(thread), map(int, cores.split(",")))
+
+
+def is_bound() -> bool:
     """Whether this process is bound to cores: it may use fewer than its parent."""
     try:
         return os.sched_getaffinity(0) < os.sched_getaffinity(os.getppid())

@@ -36,6 +36,8 @@ COMMITS = "TNT_INTERNAL_COMMITS"
 """With --max-restarts: a folder of the job's, in which states of `hvd.elastic` outlive a restart. The first commit makes it."""
 THREADS_CHOSEN = "TNT_INTERNAL_THREADS_CHOSEN"
 """Set where the number of intra-op threads is a rank's share of the cores, which nobody asked for."""
+CORES = "TNT_INTERNAL_CORES"
+"""Set where the launcher has bound this rank to its share of the cores, which nobody asked for: the cores of all ranks here."""
 LAUNCHER_ADDED = "TNT_INTERNAL_LAUNCHER_ADDED"
 """With --preload: the variables that the launcher added to its own environment before it started itself anew."""
 
@@ -48,5 +50,5 @@ OF_PLACE = (RANK, SIZE, LOCAL_RANK, LOCAL_SIZE, RENDEZVOUS, TOKEN)
 """The variables that say where in its job a rank is, and where it meets the others."""
 OF_RANK = (*OF_PLACE, REPORT_FD, LAUNCHER)
 """The variables that each rank is given."""
-OF_LAUNCHER = (*OF_RANK, FLIGHT_RECORD, THREADS_CHOSEN, RESTART, JOB, JOINED, COMMITS, ELASTIC, NEWCOMER)
+OF_LAUNCHER = (*OF_RANK, FLIGHT_RECORD, THREADS_CHOSEN, CORES, RESTART, JOB, JOINED, COMMITS, ELASTIC, NEWCOMER)
 """The variables that the launcher sets and -x must not."""

@@ -78,6 +78,7 @@ constexpr auto variables = std::to_array<Variable>({
     {"TNT_INTERNAL_ELASTIC", nothing, nullptr},
     {"TNT_INTERNAL_NEWCOMER", nothing, nullptr},
     {"TNT_INTERNAL_THREADS_CHOSEN", nothing, nullptr},
+    {"TNT_INTERNAL_CORES", nothing, nullptr},
     // tests' and benchmarks'
     {"TNT_INTERNAL_OVERLAP", [](S& s, Name n, Text t) { s.overlap = parse_overlap(n, t); }, nullptr},
     {"TNT_INTERNAL_NODE", [](S& s, Name, Text t) { s.node = t; }, nullptr},

@@ -43,6 +43,7 @@ def _here(options: Options, console: Console) -> JobResult:
     if options.elastic:
         shared = {variables.JOB: rendezvous.name, **shared}  # what is random goes by it, as it stays in all generations
     pinning = Pinning.from_options(options, options.ranks)
+    shared |= pinning.variables if pinning is not None else {}
     threads = {**os.environ, **shared}["TF_NUM_INTRAOP_THREADS"]
     chosen = options.may_preload and options.preload
     imported = f"; {', '.join(options.preload)} imported once for all" if chosen else ""

@@ -59,6 +59,7 @@ AGAIN = "make a step again with the same batch"
 LOOK = "look at the first batch of a dataset before Keras gets it"
 PRECISION = "try a model of mixed precision in float32"
 ADVICE = "say why ranks took parts of different batches"
+DIRECTLY = "call what a step was traced into without a search in each step"
 PUSHDOWN = "move the split of a batch before the maps"
 
 # front ends, owner, names, and what they are needed to do; NAME@3.7 is there from Keras 3.7 on
@@ -66,7 +67,7 @@ TABLE = [
     # models and layers
     (BOTH, "model", "_flatten_layers", "find all layers of a model, however deep"),
     (BOTH, "model", "_jit_compile", "keep Keras from compiling a step as a whole"),
-    (BOTH, "evaluate", "_use_cached_eval_dataset", "tell an evaluate of fit's from one of a callback's"),
+    (BOTH, "trainer", "_use_cached_eval_dataset", "tell an evaluate of fit's from one of a callback's"),
     (BOTH, "dense", "_dtype_policy", PRECISION),
     (LEGACY, "dense", "_compute_dtype_object", PRECISION),
     (BOTH, "masked", "_keras_mask", "carry masks into and out of what XLA compiles"),
@@ -97,6 +98,7 @@ TABLE = [
     (KERAS_3, "keras.src.saving.saving_lib", "save_model save_weights_only", WRITE),
     (KERAS_3, "keras.src.legacy.saving.legacy_h5_format", "save_model_to_hdf5", WRITE),
     (LEGACY, "tf_keras.src.saving.saving_lib", "save_model save_weights_only", WRITE),
+    (KERAS_3, "trainer", "multi_step_on_iterator@3.7", DIRECTLY),
     # optimizers
     (BOTH, "optimizer", "_learning_rate", "find the learning rates that a callback may set"),
     (KERAS_3, "optimizer", "_trainable_variables _iterations@3.5 _accumulated_gradients _get_variable_index", AT_ONCE),
@@ -229,8 +231,8 @@ class Owners(TensorFlowOwners):
         return self.keras.Sequential([self.keras.Input((3,)), self.keras.layers.Dense(1)])
 
     @functools.cached_property
-    def evaluate(self) -> str:
-        return inspect.getsource(inspect.unwrap(type(self.model).evaluate))
+    def trainer(self) -> str:
+        return inspect.getsource(inspect.getmodule(inspect.unwrap(type(self.model).evaluate)))
 
     @functools.cached_property
     def masked(self) -> Any:

@@ -72,12 +72,14 @@ def run_ranks(
     env: Mapping[str, str] | None = None,
     launcher_options: Sequence[object] = (),
     forked: bool = True,
+    bound: bool = False,
 ) -> Result:
     """The script, or the source of one, on n ranks. Without other options, what is printed is what a user sees: rank 0's.
 
     forked: whether ranks may be forks of a process that has imported TensorFlow; a program that is no Python script never is.
+    bound: whether ranks are bound to cores as a user's are, although other tests use the machine meanwhile.
     """
-    options = ["-n", str(n), *map(str, launcher_options), "--"]
+    options = [*([] if bound else ["--no-pin"]), "-n", str(n), *map(str, launcher_options), "--"]
     if forked and _is_python(script):
         job = partial(preloaded_jobs.run, forked_jobs.LAUNCHER, ["--preload", "tensorflow", *options])
     else:

@@ -56,20 +56,21 @@ class OneElement(tf.data.Iterator):  # type: ignore[misc]
     """An iterator as `Elements.next_of` gives it.
 
     Attributes:
+        elements: what has given it.
         tensors: of the element, in a form of TensorFlow's own.
     """
 
     def __init__(self, elements: Elements, tensors: list[tf.Tensor]) -> None:
-        self._elements, self.tensors = elements, tensors
+        self.elements, self.tensors = elements, tensors
 
     @property
     def element_spec(self) -> Any:
         """As of `tf.data.Iterator`."""
-        return self._elements.element_spec
+        return self.elements.element_spec
 
     def get_next(self) -> Any:
         """The element."""
-        return self._elements.element(list(self.tensors))
+        return self.elements.element(list(self.tensors))
 
     def get_next_as_optional(self) -> tf.experimental.Optional:
         """As of `tf.data.Iterator`."""
@@ -80,4 +81,4 @@ class OneElement(tf.data.Iterator):  # type: ignore[misc]
 
     @property
     def _type_spec(self) -> tf.TypeSpec:
-        return self._elements
+        return self.elements

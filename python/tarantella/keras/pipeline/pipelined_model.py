@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tarantella import collectives, runtime
+from tarantella import collectives, runtime, threads
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, deferred, files
 from tarantella.keras.data import split
@@ -39,6 +39,7 @@ class PipelinedModel(DistributedModel):
 
     def __init__(self, keras_model: Any, options: Options, arguments: PipelineArguments, pipeline: PipelineOptions) -> None:
         super().__init__(keras_model, options)
+        threads.use_all_cores()  # those of a rank that waits for a stage
         self._arguments, self._pipeline = arguments, pipeline
         self._replicas = Replicas(pipeline.replicas, pipeline.micro_batches)
         self._schedule: Schedule = schedule(

@@ -110,7 +110,8 @@ def _add_placement(parser: argparse.ArgumentParser) -> None:
     add(
         "--pin-to-cores",
         action="store_true",
-        help="bind each rank to its share of the cores of its machine: for short steps (not with more ranks than cores)",
+        help="bind each rank to its share of the cores of its machine; so it is by default, unless there are more ranks than "
+        "cores, or GPUs",
     )
     add(
         "--pin-to-socket",
@@ -124,6 +125,7 @@ def _add_placement(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="the same, and allow it only the memory of that socket",
     )
+    add("--no-pin", action="store_true", help="bind ranks to nothing: where other programs use the machine")
 
 
 def _add_process(parser: argparse.ArgumentParser) -> None:

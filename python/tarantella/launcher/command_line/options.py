@@ -38,6 +38,7 @@ class Pin(enum.Enum):
     CORES = "--pin-to-cores"
     SOCKET = "--pin-to-socket"
     MEMORY = "--pin-memory-to-socket"
+    NOTHING = "--no-pin"
 
     @property
     def option(self) -> str:
@@ -74,6 +75,7 @@ class Options:
     remote_shell: tuple[str, ...] = REMOTE_SHELL
     """With `elastic`: runs a command on a host, in the place of mpirun."""
     pin: Pin | None = None
+    """None: to its share of the cores, if there is one for each rank."""
     max_restarts: int = 0
     min_ranks: int | None = None
     """The smallest number of ranks that may go on after a failure; None: all."""
@@ -196,11 +198,10 @@ def _usual(word: str) -> str:
 
 
 def _pin(given: argparse.Namespace) -> Pin | None:
-    if given.pin_to_cores and (given.pin or given.pin_memory):
-        raise UsageError("--pin-to-cores and --pin-to-socket: give one of them")
-    if given.pin_to_cores:
-        return Pin.CORES
-    return Pin.MEMORY if given.pin_memory else Pin.SOCKET if given.pin else None
+    if sum((given.pin_to_cores, given.pin or given.pin_memory, given.no_pin)) > 1:
+        raise UsageError("--pin-to-cores, --pin-to-socket and --no-pin: give one of them")
+    asked = {Pin.CORES: given.pin_to_cores, Pin.MEMORY: given.pin_memory, Pin.SOCKET: given.pin, Pin.NOTHING: given.no_pin}
+    return next((pin for pin, is_asked in asked.items() if is_asked), None)
 
 
 def _ranks(given: argparse.Namespace, hosts: Sequence[Host]) -> int:

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from tarantella import variables
 from tarantella.launcher.base.words import UsageError
+from tarantella.launcher.command_line.devices import visible_gpus
 from tarantella.launcher.command_line.options import Options, Pin
 
 SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237, "riscv64": 237, "ppc64le": 261, "s390x": 269}
@@ -70,23 +72,31 @@ def _nodes(root: Path) -> list[tuple[int, set[int]]]:
 
 
 class Pinning:
-    """Which cores each local rank is bound to."""
+    """Which cores each local rank is bound to.
 
-    def __init__(self, places: Sequence[Place], memory: bool) -> None:
+    Attributes:
+        variables: for the ranks.
+    """
+
+    def __init__(self, places: Sequence[Place], memory: bool, is_asked_for: bool = True) -> None:
         """memory: whether memory is bound to the place's socket, too. Raises UsageError if the system forbids that."""
         self._places = places
         self._memory = memory
+        cores = sorted({core for place in places for core in place.cores})
+        self.variables = {} if is_asked_for else {variables.CORES: ",".join(map(str, cores))}
         if memory:
             _try_memory(places[0])
 
     @staticmethod
     def from_options(options: Options, ranks_here: int) -> "Pinning | None":
-        """The pinning that the options ask for, on this machine; None if they ask for none. Raises UsageError.
+        """The pinning that the options ask for, on this machine; None for none. Raises UsageError.
 
         Args:
             ranks_here: how many ranks run on this machine.
         """
         if options.pin is None:
+            return Pinning(find_shares(ranks_here), memory=False, is_asked_for=False) if _pays(options, ranks_here) else None
+        if options.pin is Pin.NOTHING:
             return None
         places = find_shares(ranks_here) if options.pin is Pin.CORES else find_sockets()
         return Pinning(places, options.pin is Pin.MEMORY)
@@ -106,6 +116,14 @@ class Pinning:
                 bind()
 
         return pin
+
+
+def _pays(options: Options, ranks: int) -> bool:
+    """Whether ranks are bound to shares of the cores where nobody has asked for it.
+
+    Ranks with GPUs are not: which cores are near which GPU, the shares do not tell.
+    """
+    return 1 < ranks <= len(os.sched_getaffinity(0)) and not visible_gpus({**os.environ, **options.variables})
 
 
 def _nodes_of(place: Place) -> list[int]:

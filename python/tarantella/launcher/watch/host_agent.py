@@ -166,6 +166,7 @@ class HostAgent:
         )
         self._shared = shared_environment(options, os.environ, usable_cores())
         pinning = Pinning.from_options(options, options.ranks)
+        self._shared |= pinning.variables if pinning is not None else {}
         return RankSpec(
             command=options.command,
             environment=lambda number, report: environment_of_place(self._shared, self._places[number], number, report),

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from tarantella import variables
@@ -24,7 +25,7 @@ from tarantella.launcher.start.process import RankSpec
 from tarantella.launcher.watch import rank_notices, supervision
 from tarantella.launcher.watch.job import Job
 from tarantella.mpi import local_size
-from tarantella.threads import share_cores
+from tarantella.threads import is_bound, share_cores
 
 RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 
@@ -44,7 +45,7 @@ def main(argv: list[str]) -> int:
         log_on_all_devices="--log-on-all-devices" in flags,
         dry_run=False,
         prefix="--no-prefix" not in flags,
-        pin=next((pin for pin in Pin if pin.option in flags), None),
+        pin=next((pin for pin in Pin if pin.option in flags), Pin.NOTHING if is_bound() else None),  # mpirun has bound it
         flight_recorder=Path(folder) if (folder := _value(flags, FLIGHT_RECORDER)) else None,
         grace=float(seconds) if (seconds := _value(flags, GRACE)) else None,
     )
@@ -57,7 +58,7 @@ def main(argv: list[str]) -> int:
     pmi = os.environ.get("PMI_FD", "")  # MPICH's Hydra notices by its end that the rank has gone
     spec = RankSpec(
         command=options.command,
-        environment=_environment,
+        environment=partial(_environment, {} if pinning is None else pinning.variables),
         output_on_all_devices=options.output_on_all_devices,
         inherited=(int(pmi),) if pmi.isdigit() else (),
         prepare=None if pinning is None else lambda _: pinning.preparation(local_rank() or 0),
@@ -84,6 +85,6 @@ def _rank() -> int:
     return next((int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ), 0)
 
 
-def _environment(_number: int, report: str) -> Mapping[str, str]:
+def _environment(bound: Mapping[str, str], _number: int, report: str) -> Mapping[str, str]:
     trackers = {name: off for name, off in TRACKERS_OFF.items() if name not in os.environ} if _rank() > 0 else {}
-    return {**trackers, variables.REPORT_FD: report, variables.LAUNCHER: mark.own_mark()}
+    return {**trackers, **bound, variables.REPORT_FD: report, variables.LAUNCHER: mark.own_mark()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from support.findings import Findings
-from support.launch import RANKS
+from support.launch import RANKS, run_ranks
 
 pytestmark = pytest.mark.long
 
@@ -157,3 +158,29 @@ def test_split_layers(found):
     assert [line.split()[:2] for line in split["lines"][:3]] == [["stage", "rank"], ["0", "0"], ["1", "1"]]
     assert "before ... split (2)" in split["lines"][1]
     assert split["lines"][-1].startswith("1f1b, 3 micro-batches: bubble 25.0 %.")
+
+
+CORES = """
+    import os
+    import keras
+    import tarantella as tnt
+
+    def cores():
+        return sorted({core for thread in os.listdir("/proc/self/task") for core in os.sched_getaffinity(int(thread))})
+
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4), keras.layers.Dense(2)])
+    before = cores()
+    tnt.Model(model, tnt.ParallelStrategy.PIPELINING)
+    print(before, cores(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--pin-to-cores"]], ids=["by default", "asked for"])
+def test_a_rank_may_use_the_cores_of_ranks_that_wait(options):
+    """Unless it was asked for, a pipeline is not bound to shares of the cores."""
+    here = sorted(os.sched_getaffinity(0))
+    if len(here) < 2:
+        pytest.skip("one core")
+    said = run_ranks(2, CORES, launcher_options=options, bound=True).good().stdout
+    own = here[: len(here) // 2]
+    assert said == f"{own} {own if options else here}\n"

@@ -227,8 +227,10 @@ def test_ranks_are_bound_to_sockets(here, mpirun):
 
 
 @with_mpirun
-def test_ranks_are_bound_to_cores(here, mpirun):
-    result = here.run(*by_mpirun(here, mpirun, "print(sorted(os.sched_getaffinity(0)))", "--pin-to-cores"))
+@pytest.mark.parametrize("option", ["--pin-to-cores", "--no-gpu"])
+def test_ranks_are_bound_to_cores(here, mpirun, option):
+    """By default, too."""
+    result = here.run(*by_mpirun(here, mpirun, "print(sorted(os.sched_getaffinity(0)))", option))
     assert (result.returncode, result.stdout) == (0, f"{sorted(find_shares(2)[0].cores)}\n"), result.stderr
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tarantella.launcher.base.words import UsageError
+from tarantella.launcher.command_line.options import parse
+from tarantella.launcher.start import pinning
 from tarantella.launcher.start.pinning import Pinning, Place, find_shares, find_sockets
 
 NODES = Path("/sys/devices/system/node")
@@ -85,9 +87,40 @@ def test_ranks_have_cores_of_their_own(here):
         assert any(line.startswith(f"[rank {rank}] {sorted(place.cores)} False") for line in result.stdout.splitlines())
 
 
-def test_cores_or_a_socket(here):
-    result = here.ranks(1, "", "--pin-to-cores", "--pin-memory-to-socket")
-    assert (result.returncode, result.stderr) == (2, "tarantella: --pin-to-cores and --pin-to-socket: give one of them\n")
+@pytest.fixture
+def cores():
+    """Those of jobs, two at most."""
+    all_of_them = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(all_of_them)[:2])
+    yield sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, all_of_them)
+
+
+@pytest.mark.parametrize(("ranks", "options", "are_bound"), [(2, [], True), (2, ["--no-pin"], False), (3, [], False)])
+def test_ranks_are_bound_by_default_if_each_has_a_core(here, cores, ranks, options, are_bound):
+    if len(cores) < 2:
+        pytest.skip("one core")
+    script = "print(sorted(os.sched_getaffinity(0)))"
+    result = here.ranks(ranks, script, "--output-on-all-devices", "--no-gpu", *options)
+    assert result.returncode == 0, result.stderr
+    expected = [f"[rank {rank}] {cores[rank : rank + 1] if are_bound else cores}" for rank in range(ranks)]
+    assert sorted(result.stdout.splitlines()) == expected
+
+
+def test_ranks_with_gpus_are_not_bound_by_default(monkeypatch, tmp_path, sixteen_cores):
+    script = tmp_path / "train.py"
+    script.touch()
+    options = parse(["-n", "2", "--", str(script)])
+    for gpus, are_bound in ((0, True), (1, False)):
+        monkeypatch.setattr(pinning, "visible_gpus", lambda _, gpus=gpus: gpus)
+        assert (Pinning.from_options(options, 2) is not None) == are_bound
+
+
+def test_one_way_to_bind_ranks(here):
+    for options in (["--pin-to-cores", "--pin-memory-to-socket"], ["--no-pin", "--pin-to-cores"]):
+        result = here.ranks(1, "", *options)
+        refusal = "tarantella: --pin-to-cores, --pin-to-socket and --no-pin: give one of them\n"
+        assert (result.returncode, result.stderr) == (2, refusal)
 
 
 def test_a_machine_without_sockets(tmp_path):

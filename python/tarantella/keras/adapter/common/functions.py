@@ -4,6 +4,7 @@ import functools
 import weakref
 from typing import Any
 
+from tarantella.keras.adapter.direct_calls import called_directly
 from tarantella.keras.adapter.front_end import keras
 
 _NAMES = ("train_function", "test_function", "predict_function")
@@ -31,17 +32,26 @@ def _install() -> None:
 
     keras.Model.__setattr__ = set_attribute
     for name in _NAMES:
-        _note_force(name)
+        _watch_making(name)
 
 
-def _note_force(name: str) -> None:
+def _watch_making(name: str) -> None:
     original = getattr(keras.Model, f"make_{name}")
+    takes_iterator = name != "predict_function"
 
     @functools.wraps(original)
     def make_function(self: Any, force: bool = False) -> Any:
-        if force and self in _renewed_names:
+        if self not in _renewed_names:
+            return original(self, force)
+        if force:
             _renewed_names[self].add(name)
-        return original(self, force)
+        before = self.__dict__.get(name)
+        made = original(self, force)
+        function = self.__dict__.get(name)
+        if function is before or not takes_iterator:
+            return made
+        self.__dict__[name] = called_directly(function)
+        return self.__dict__[name]
 
     setattr(keras.Model, f"make_{name}", make_function)
 
