@@ -30,6 +30,7 @@ def same_everywhere(on_ranks):
     ("name", "epochs"),
     [
         ("evaluation_between_steps", 2),
+        ("batches_of_a_callback_between_steps", 2),
         ("early_stopping", 2),
         ("reduce_on_plateau", 6),
         ("learning_rate_scheduler", 4),

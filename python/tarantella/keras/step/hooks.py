@@ -31,6 +31,7 @@ from tarantella.keras.xla import operations
 from tarantella.keras.xla.segments import CompiledCalls
 
 _CALLS = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
+_COUNTING = ("evaluate", "train_on_batch", "test_on_batch")  # add to the metrics of the epoch in which a callback calls them
 
 
 class Sharding(Protocol):
@@ -231,11 +232,9 @@ class StepHooks:
             if adapter.is_validation_of_fit(kwargs):
                 return (self.validation or original)(*args, **kwargs)
             is_local = not keras_methods.has_route(self._model, name)
-            with self.suspended():
-                result = original(*args, **kwargs)
-            if name == "evaluate" and is_local and not self.reproducible:
-                self.metrics.count_once()
-            return result
+            counts = name in _COUNTING and is_local and not self.reproducible
+            with self.suspended(), self.metrics.counting_once() if counts else nullcontext():
+                return original(*args, **kwargs)
 
         return call
 

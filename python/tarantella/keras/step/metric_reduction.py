@@ -1,6 +1,7 @@
 """The metrics and logs of a step, brought together over ranks where Keras would just use them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from tarantella.keras.reduction.reducer import Spec
 from tarantella.keras.reduction.registry import ReducerRegistry
 from tarantella.keras.step import batch_check, losses
 from tarantella.keras.step.current_step import CurrentStep
-from tarantella.keras.step.patch import Attribute
+from tarantella.keras.step.patch import Attribute, patched
 
 _OTHER_PROPORTION = (
     "the batches of each rank have tensors of several sizes, in other proportions on other ranks: a rank counts by the samples "
@@ -58,11 +59,27 @@ class MetricReduction:
             *((m, "result", self._recorded_result(m, m.result)) for m in self._model.metrics),
         ]
 
-    def count_once(self) -> None:
-        """Each rank for itself has given metrics the same samples, of which later results have the sums: the master's count."""
-        if not runtime.is_master_rank():
-            for variable in map(adapter.unwrap, adapter.metric_variables(self._model)):
-                variable.assign(tf.zeros_like(variable))
+    @contextmanager
+    def counting_once(self) -> Iterator[None]:
+        """Each rank for itself gives metrics the same samples in this context: the master's count in later sums over ranks."""
+        if runtime.is_master_rank():
+            yield
+            return
+        without: dict[int, tf.Tensor] = {}  # by id of the variable: what it has without these samples
+        reset = self._model.reset_metrics
+
+        def note() -> None:
+            without.update({id(v): tf.identity(v) for v in map(adapter.unwrap, adapter.metric_variables(self._model))})
+
+        def reset_metrics() -> None:
+            reset()
+            note()
+
+        note()
+        with patched(lambda: [(self._model, "reset_metrics", reset_metrics)]):
+            yield
+        for variable in map(adapter.unwrap, adapter.metric_variables(self._model)):
+            variable.assign(without.get(id(variable), tf.zeros_like(variable)))
 
     def _metrics_result(self, original: Callable[[], Any]) -> Callable[[], Any]:
         def get_metrics_result() -> Any:

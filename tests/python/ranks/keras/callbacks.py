@@ -67,6 +67,26 @@ def evaluation_between_steps() -> list[Any]:
 
 
 @check
+def batches_of_a_callback_between_steps() -> list[Any]:
+    """The same of a single batch, which Keras adds to the metrics that there are, or to new ones, by its version."""
+
+    class OneBatch(Callback):
+        def __init__(self, method: str) -> None:
+            super().__init__()
+            self._method = method
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 1:
+                getattr(self.model, self._method)(x[:10], y[:10] + 1)
+
+    methods = ("test_on_batch", "train_on_batch")
+    epochs, logs, weights, *_ = zip(
+        *(like_serial(lambda name=name: [OneBatch(name)], epochs=2) for name in methods), strict=True
+    )
+    return [max(epochs), max(logs), max(weights)]
+
+
+@check
 def reduce_on_plateau() -> list[Any]:
     def make() -> list[Any]:
         return [keras.callbacks.ReduceLROnPlateau("val_loss", factor=0.5, patience=1, min_delta=10.0)]
