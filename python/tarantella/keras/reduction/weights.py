@@ -99,9 +99,14 @@ def compare(variables: Sequence[Any], when: str) -> None:
 
 def sample(variables: Sequence[Any]) -> bytes:
     """A hash of some numbers of each variable: another one after a step of training, and cheap for large ones."""
-    flat = (tf.reshape(adapter.unwrap(v), [-1]) for v in variables)
-    some = (numbers[:: max(1, int(tf.size(numbers)) // _SAMPLE)].numpy() for numbers in flat)
+    some = (_some_numbers(adapter.unwrap(variable).value()) for variable in variables)
     return hashlib.blake2b(b"".join(np.ascontiguousarray(array).tobytes() for array in some), digest_size=8).digest()
+
+
+def _some_numbers(tensor: tf.Tensor) -> NDArray[Any]:
+    step = tensor.shape.num_elements() // _SAMPLE
+    numbers: NDArray[Any] = (tensor if step <= 1 else tf.reshape(tensor, [-1])[::step]).numpy()
+    return numbers
 
 
 def differing(variables: Sequence[Any]) -> list[Any]:
