@@ -74,17 +74,19 @@ inline Dims dims_of(const TF_Tensor* tensor, const Status& status) {
 }
 
 // An output with the shape of the first candidate, in the memory of a candidate that nobody else uses, if there is one. A held
-// input prevents that, so release it before the call and read its data afterwards.
+// input prevents that, so release it before the call and read its data afterwards. forwarded, if not nullptr, gets that
+// candidate, or -1.
 inline Tensor forward_or_allocate(TF_OpKernelContext* context, std::span<const int> candidates, int output,
-                                  const Status& status) {
+                                  const Status& status, int* forwarded = nullptr) {
   Tensor source = input(context, candidates[0], status);
   if (!status.ok()) return nullptr;
   const Dims dims = dims_of(source.get(), status);
   if (!status.ok()) return nullptr;
   source.reset();
-  int forwarded = -1;
+  int own = -1;
   return Tensor(TF_ForwardInputOrAllocateOutput(context, candidates.data(), static_cast<int>(candidates.size()), output,
-                                                dims.sizes.data(), dims.count, &forwarded, status.get()));
+                                                dims.sizes.data(), dims.count, forwarded == nullptr ? &own : forwarded,
+                                                status.get()));
 }
 
 // For shape inference: n outputs; output i has the shape of input first + i.

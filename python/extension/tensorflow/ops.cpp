@@ -79,15 +79,24 @@ void start(void* kernel, TF_OpKernelContext* context) {
   std::vector<Tensor> held;
   std::vector<const void*> gradients;
   std::vector<void*> outs;
-  for (int i = 0; i < static_cast<int>(attributes.tensors.size()); ++i) {
-    Tensor out = forward_or_allocate(context, std::array{i + 1}, i, status);
+  const std::size_t count = attributes.tensors.size();
+  held.reserve(2 * count);
+  gradients.reserve(count);
+  outs.reserve(count);
+  for (int i = 0; i < static_cast<int>(count); ++i) {
+    int forwarded = -1;
+    Tensor out = forward_or_allocate(context, std::array{i + 1}, i, status, &forwarded);
     if (!passed(context, status)) return;
+    outs.push_back(TF_TensorData(out.get()));
+    held.push_back(std::move(out));
+    if (forwarded >= 0) {  // the gradient lies there already
+      gradients.push_back(outs.back());
+      continue;
+    }
     Tensor in = input(context, i + 1, status);
     if (!passed(context, status)) return;
     gradients.push_back(TF_TensorData(in.get()));
-    outs.push_back(TF_TensorData(out.get()));
     held.push_back(std::move(in));
-    held.push_back(std::move(out));
   }
   attachment->hold(attributes.bucket, std::move(held));
   const std::vector<std::size_t> tensors(attributes.tensors.begin(), attributes.tensors.end());
