@@ -47,7 +47,8 @@ def _here(options: Options, console: Console) -> JobResult:
     threads = {**os.environ, **shared}["TF_NUM_INTRAOP_THREADS"]
     chosen = options.may_preload and options.preload
     imported = f"; {', '.join(options.preload)} imported once for all" if chosen else ""
-    console.message(describe_cores(options.ranks, cores, threads) + imported)
+    bound = "" if pinning is None or pinning.is_asked_for else ", on cores of its own"
+    console.message(describe_cores(options.ranks, cores, threads) + bound + imported)
     console.drain()
     if options.dry_run:
         for rank in range(options.ranks):

@@ -75,6 +75,7 @@ class Pinning:
     """Which cores each local rank is bound to.
 
     Attributes:
+        is_asked_for: whether a user did so.
         variables: for the ranks.
     """
 
@@ -82,6 +83,7 @@ class Pinning:
         """memory: whether memory is bound to the place's socket, too. Raises UsageError if the system forbids that."""
         self._places = places
         self._memory = memory
+        self.is_asked_for = is_asked_for
         cores = sorted({core for place in places for core in place.cores})
         self.variables = {} if is_asked_for else {variables.CORES: ",".join(map(str, cores))}
         if memory:
@@ -121,9 +123,12 @@ class Pinning:
 def _pays(options: Options, ranks: int) -> bool:
     """Whether ranks are bound to shares of the cores where nobody has asked for it.
 
-    Ranks with GPUs are not: which cores are near which GPU, the shares do not tell.
+    Ranks with GPUs are not: which cores are near which GPU, the shares do not tell. Nor are those that shall have more threads.
     """
-    return 1 < ranks <= len(os.sched_getaffinity(0)) and not visible_gpus({**os.environ, **options.variables})
+    environment, cores = {**os.environ, **options.variables}, len(os.sched_getaffinity(0))
+    threads = environment.get("TF_NUM_INTRAOP_THREADS", "")
+    has_more = threads.isdecimal() and int(threads) > max(1, cores // ranks)
+    return 1 < ranks <= cores and not has_more and not visible_gpus(environment)
 
 
 def _nodes_of(place: Place) -> list[int]:

@@ -103,6 +103,7 @@ def test_ranks_are_bound_by_default_if_each_has_a_core(here, cores, ranks, optio
     script = "print(sorted(os.sched_getaffinity(0)))"
     result = here.ranks(ranks, script, "--output-on-all-devices", "--no-gpu", *options)
     assert result.returncode == 0, result.stderr
+    assert (", on cores of its own" in result.stderr) == are_bound
     expected = [f"[rank {rank}] {cores[rank : rank + 1] if are_bound else cores}" for rank in range(ranks)]
     assert sorted(result.stdout.splitlines()) == expected
 
@@ -114,6 +115,14 @@ def test_ranks_with_gpus_are_not_bound_by_default(monkeypatch, tmp_path, sixteen
     for gpus, are_bound in ((0, True), (1, False)):
         monkeypatch.setattr(pinning, "visible_gpus", lambda _, gpus=gpus: gpus)
         assert (Pinning.from_options(options, 2) is not None) == are_bound
+
+
+@pytest.mark.parametrize(("threads", "are_bound"), [("7", True), ("8", False), ("many", True)])
+def test_ranks_that_shall_have_more_threads_than_cores_are_not_bound_by_default(tmp_path, sixteen_cores, threads, are_bound):
+    script = tmp_path / "train.py"
+    script.touch()
+    options = parse(["-n", "2", "--no-gpu", "-x", f"TF_NUM_INTRAOP_THREADS={threads}", "--", str(script)])
+    assert (Pinning.from_options(options, 2) is not None) == are_bound
 
 
 def test_one_way_to_bind_ranks(here):
