@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from support import keras_contract
-from support.catalogue import LEGACY as LEGACY_CASES
+from support.catalogue import VERSIONS, VERSIONS_KERAS_3, VERSIONS_LEGACY
 from support.findings import Findings
 from support.launch import RANKS, run_ranks
 from support.outcomes import Jobs
@@ -24,11 +24,7 @@ from support.outcomes import Jobs
 SIZE = 2
 CLOSE = 2e-6
 LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
-TRAININGS = ["mlp-adam-61", "cnn-momentum-64", "embedding-rmsprop-61", "two_outputs", "validation", "mixed_float16"]
-if LEGACY:
-    TRAININGS += ["legacy_adam"]
-else:
-    TRAININGS += ["gradient_accumulation", "sample_weight"]
+TRAININGS = [*VERSIONS, *(VERSIONS_LEGACY if LEGACY else VERSIONS_KERAS_3)]
 needs_keras_3 = pytest.mark.skipif(LEGACY, reason="legacy Keras has a test of its own")
 needs_legacy = pytest.mark.skipif(not LEGACY, reason="for legacy Keras")
 
@@ -158,7 +154,3 @@ def test_reproducible_is_the_same_on_one_rank_and_two():
     name = "training_step_of_a_users_own" if LEGACY else "mlp_with_adam"
     one, two = (Findings(size, RANKS / "keras/reproducible/reproducible.py", timeout=240, only=[name])[name] for size in (1, 2))
     assert two == [one[0], one[0]]
-
-
-def test_the_cases_of_legacy_keras_are_known():
-    assert not LEGACY or {name for name in TRAININGS if "-" not in name} <= LEGACY_CASES.keys()

@@ -7,7 +7,19 @@ from itertools import chain, product
 
 import pytest
 
-from support.catalogue import BATCH_SIZES, GRID, LEGACY, MODELS, OPTIMIZERS, SIZES, SPECIAL, cases
+from support.catalogue import (
+    BATCH_SIZES,
+    GRID,
+    LEGACY,
+    MODELS,
+    OPTIMIZERS,
+    SIZES,
+    SPECIAL,
+    VERSIONS,
+    VERSIONS_KERAS_3,
+    VERSIONS_LEGACY,
+    cases,
+)
 from support.outcomes import SCRIPT
 
 pytestmark = pytest.mark.long
@@ -39,6 +51,12 @@ def test_every_special_case_is_run():
     made = [re.findall(r"^@case\ndef (\w+)", file.read_text(), re.MULTILINE) for file in SCRIPT.parent.glob("special_*.py")]
     special = {name for name in (*SPECIAL, *LEGACY) if "-" not in name}
     assert set(chain.from_iterable(made)) == special
+
+
+def test_the_cases_of_each_version_are_there():
+    grid = {"-".join(parts) for parts in product(MODELS, OPTIMIZERS, map(str, BATCH_SIZES))}
+    assert {*VERSIONS, *VERSIONS_KERAS_3} <= grid | SPECIAL.keys()
+    assert {*VERSIONS, *VERSIONS_LEGACY} <= grid | LEGACY.keys()
 
 
 @every_case

@@ -146,6 +146,12 @@ LEGACY = {
 }
 
 
+# with each version of TensorFlow and Keras that is promised (tests/versions), which CI has not
+VERSIONS = ("mlp-adam-61", "cnn-momentum-64", "embedding-rmsprop-61", "several_reductions", "validation", "mixed_float16")
+VERSIONS_KERAS_3 = ("gradient_accumulation_over_fits", "sample_weight")
+VERSIONS_LEGACY = ("legacy_adam",)
+
+
 def legacy_cases(size: int) -> list[str]:
     """The cases of legacy Keras on so many ranks."""
     return [name for name, sizes in LEGACY.items() if size in sizes]

@@ -256,12 +256,12 @@ _FEW_BITS = ("float16", "bfloat16")
 def in_full_precision(model: Any) -> Iterator[tuple[Any, str, Any]]:
     """A patch (owner, attribute, value) with which layers of mixed precision compute in float32, as their weights are.
 
-    The public ``dtype_policy`` of a layer can be set from Keras 3.4 on, and legacy Keras' cannot.
+    The public ``dtype_policy`` of a layer is an attribute in Keras 3.2, and a property in later ones and legacy Keras.
     """
     policy = keras.mixed_precision.Policy("float32") if LEGACY else keras.DTypePolicy("float32")
     for layer in layers_of(model):
         if getattr(layer, "compute_dtype", "") in _FEW_BITS and getattr(layer, "variable_dtype", "") == "float32":
-            yield layer, "_dtype_policy", policy
+            yield layer, "_dtype_policy" if hasattr(layer, "_dtype_policy") else "dtype_policy", policy
             if LEGACY:
                 yield layer, "_compute_dtype_object", tf.float32
 

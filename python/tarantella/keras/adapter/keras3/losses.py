@@ -34,7 +34,7 @@ def loss_container(model: Any) -> Any:
 def loss_metrics(model: Any) -> list[Any]:
     """The metrics of the model that Keras gives losses in its own steps."""
     container = loss_container(model)
-    return [model._loss_tracker, *([] if container is None else container.metrics)]
+    return [model._loss_tracker, *([] if container is None else getattr(container, "metrics", []))]  # not before 3.5
 
 
 def loss_hooks(model: Any, replace: Callable[[Any], Any]) -> list[tuple[Any, str, Any]]:
@@ -55,7 +55,7 @@ def outputs_of_losses(model: Any) -> dict[int, str]:
     if container is None or not container.built:
         return {}
     if not hasattr(container, "_flat_losses"):
-        names = container.inferred_output_names or container.output_names or []
+        names = getattr(container, "inferred_output_names", None) or container.output_names or []  # not before Keras 3.5
         losses = container.flat_losses
         return dict(zip(map(id, losses), map(str, names), strict=False)) if len(losses) > 1 else {}
     found = container._flat_losses
