@@ -30,8 +30,9 @@ def test_what_is_refused_is_said(here, name):
     assert "Traceback" not in result.stderr and not (here.folder / "ran").exists()
 
 
-def test_without_affinity_all_cores_count(here):
-    words = [sys.executable, "-c", REFUSES, "sched_getaffinity", "-n", "2", "--", here.script("print('ran')")]
+@pytest.mark.parametrize("name", ["sched_getaffinity", "sched_setaffinity"])
+def test_ranks_run_on_all_cores_where_none_can_be_bound(here, name):
+    words = [sys.executable, "-c", REFUSES, name, "-n", "2", "--", here.script("print('ran')")]
     result = subprocess.run(words, cwd=here.folder, capture_output=True, text=True, timeout=60, check=False)
     assert (result.returncode, result.stdout.splitlines()[:1]) == (0, ["ran"]), result.stderr
     assert f" on {os.cpu_count()} core" in result.stderr

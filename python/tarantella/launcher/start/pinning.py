@@ -123,9 +123,15 @@ class Pinning:
 def _pays(options: Options, ranks: int) -> bool:
     """Whether ranks are bound to shares of the cores where nobody has asked for it.
 
-    Ranks with GPUs are not: which cores are near which GPU, the shares do not tell. Nor are those that shall have more threads.
+    Ranks with GPUs are not: which cores are near which GPU, the shares do not tell. Nor are those that shall have more threads,
+    nor any where the system allows it to nobody, as some containers do.
     """
-    environment, cores = {**os.environ, **options.variables}, len(os.sched_getaffinity(0))
+    try:
+        usable = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, usable)
+    except OSError:
+        return False
+    environment, cores = {**os.environ, **options.variables}, len(usable)
     threads = environment.get("TF_NUM_INTRAOP_THREADS", "")
     has_more = threads.isdecimal() and int(threads) > max(1, cores // ranks)
     return 1 < ranks <= cores and not has_more and not visible_gpus(environment)

@@ -253,7 +253,7 @@ def test_a_script_that_cannot_be_started(here):
 
 def test_dry_run_shows_every_rank_and_starts_none(here):
     script = here.script("mark('started')")
-    result = here.run("-n", 2, "-x", "A=1", "--dry-run", "--", script, "two words")
+    result = here.run("-n", 2, "-x", "A=1", "--no-pin", "--dry-run", "--", script, "two words")
     assert result.returncode == 0
     lines = result.stdout.splitlines()
     second = lines.index("rank 1:")

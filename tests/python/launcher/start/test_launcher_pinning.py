@@ -32,6 +32,7 @@ def machine(folder: Path, **lists: str) -> Path:
 @pytest.fixture
 def sixteen_cores(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(1, 16)))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, cores: None)
 
 
 def test_sockets_of_a_machine(tmp_path, sixteen_cores):
