@@ -76,7 +76,7 @@ def use_all_cores() -> None:
     if cores is None:
         return
     for thread in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the thread has ended, or the machine's cores are others now
             os.sched_setaffinity(int(thread), map(int, cores.split(",")))
 
 

@@ -67,7 +67,7 @@ TABLE = [
     # models and layers
     (BOTH, "model", "_flatten_layers", "find all layers of a model, however deep"),
     (BOTH, "model", "_jit_compile", "keep Keras from compiling a step as a whole"),
-    (BOTH, "trainer", "_use_cached_eval_dataset", "tell an evaluate of fit's from one of a callback's"),
+    (BOTH, "evaluate", "_use_cached_eval_dataset", "tell an evaluate of fit's from one of a callback's"),
     (KERAS_3, "dense", "_dtype_policy@3.3", PRECISION),
     (LEGACY, "dense", "_dtype_policy _compute_dtype_object", PRECISION),
     (BOTH, "masked", "_keras_mask", "carry masks into and out of what XLA compiles"),
@@ -231,6 +231,10 @@ class Owners(TensorFlowOwners):
         return self.keras.Sequential([self.keras.Input((3,)), self.keras.layers.Dense(1)])
 
     @functools.cached_property
+    def evaluate(self) -> str:
+        return inspect.getsource(inspect.unwrap(type(self.model).evaluate))
+
+    @functools.cached_property
     def trainer(self) -> str:
         return inspect.getsource(inspect.getmodule(inspect.unwrap(type(self.model).evaluate)))
 
@@ -253,10 +257,6 @@ class Owners(TensorFlowOwners):
     @property
     def random_generator(self) -> Any:
         return self.dropout._random_generator
-
-    @property
-    def loss(self) -> Any:
-        return self.keras.losses.MeanSquaredError()
 
     @property
     def losses(self) -> Any:

@@ -56,7 +56,7 @@ class OneElement(tf.data.Iterator):  # type: ignore[misc]
     """An iterator as `Elements.next_of` gives it.
 
     Attributes:
-        elements: what has given it.
+        elements: the `Elements` whose `next_of` returned it.
         tensors: of the element, in a form of TensorFlow's own.
     """
 

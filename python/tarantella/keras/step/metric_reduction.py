@@ -65,11 +65,11 @@ class MetricReduction:
         if runtime.is_master_rank():
             yield
             return
-        without: dict[int, tf.Tensor] = {}  # by id of the variable: what it has without these samples
+        kept: dict[int, tf.Tensor] = {}  # the state of each variable before these samples, by its id
         reset = self._model.reset_metrics
 
         def note() -> None:
-            without.update({id(v): tf.identity(v) for v in map(adapter.unwrap, adapter.metric_variables(self._model))})
+            kept.update({id(v): tf.identity(v) for v in map(adapter.unwrap, adapter.metric_variables(self._model))})
 
         def reset_metrics() -> None:
             reset()
@@ -79,7 +79,7 @@ class MetricReduction:
         with patched(lambda: [(self._model, "reset_metrics", reset_metrics)]):
             yield
         for variable in map(adapter.unwrap, adapter.metric_variables(self._model)):
-            variable.assign(without.get(id(variable), tf.zeros_like(variable)))
+            variable.assign(kept.get(id(variable), tf.zeros_like(variable)))
 
     def _metrics_result(self, original: Callable[[], Any]) -> Callable[[], Any]:
         def get_metrics_result() -> Any:
