@@ -23,6 +23,7 @@ struct TF_OpKernelConstruction {
 struct TF_OpKernelContext {
   std::vector<std::shared_ptr<Buffer>> inputs;
   std::vector<std::shared_ptr<Buffer>> outputs;
+  bool inputs_shared = false;
   std::string failure;
 };
 
@@ -51,7 +52,7 @@ Node::Node(const std::string& kernel, std::int64_t reducer, std::int64_t bucket,
 Node::~Node() { kernel_->destroy(state_); }
 
 std::string Node::run(const std::vector<std::shared_ptr<Buffer>>& inputs) {
-  TF_OpKernelContext context{inputs, std::vector<std::shared_ptr<Buffer>>(inputs.size()), ""};
+  TF_OpKernelContext context{inputs, std::vector<std::shared_ptr<Buffer>>(inputs.size()), inputs_shared_, ""};
   context_ = &context;
   kernel_->compute(state_, &context);
   outputs_ = context.outputs;
@@ -124,8 +125,9 @@ void TF_SetOutput(TF_OpKernelContext* context, int index, const TF_Tensor* tenso
 }
 TF_Tensor* TF_ForwardInputOrAllocateOutput(TF_OpKernelContext* context, const int* candidates, int, int output,
                                            const std::int64_t*, int, int* forwarded, TF_Status*) {
-  *forwarded = *candidates;
-  const auto& buffer = context->inputs.at(static_cast<std::size_t>(*candidates));
+  std::shared_ptr<Buffer> buffer = context->inputs.at(static_cast<std::size_t>(*candidates));
+  *forwarded = context->inputs_shared ? -1 : *candidates;
+  if (context->inputs_shared) buffer = std::make_shared<Buffer>(Buffer{std::vector<double>(buffer->data.size())});
   context->outputs.at(static_cast<std::size_t>(output)) = buffer;
   ++tensors;
   return new TF_Tensor{buffer};

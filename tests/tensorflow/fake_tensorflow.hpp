@@ -37,6 +37,9 @@ class Node {
   Node& operator=(const Node&) = delete;
   ~Node();
 
+  // Somebody else uses the inputs: outputs get memory of their own.
+  void share_inputs() noexcept { inputs_shared_ = true; }
+
   // Runs the kernel. Returns "" or the error; outputs and inputs are buffers.
   [[nodiscard]] std::string run(const std::vector<std::shared_ptr<Buffer>>& inputs);
   [[nodiscard]] const std::vector<std::shared_ptr<Buffer>>& outputs() const noexcept { return outputs_; }
@@ -46,6 +49,7 @@ class Node {
   const Kernel* kernel_;
   void* state_;
   const void* context_ = nullptr;
+  bool inputs_shared_ = false;
   std::vector<std::shared_ptr<Buffer>> outputs_;
 };
 
