@@ -107,8 +107,21 @@ TEST(BackoffPolicy, RanksOnCoresOfTheirOwnSpinHoweverFewEachHas) {
     EXPECT_EQ(backoff_policy_for({0, 0}).spin_ns, 0) << "nothing is known of one";
   })
       .join();
-  const std::vector<int> more(static_cast<std::size_t>(CPU_COUNT(&all)) + 1, 0);
-  EXPECT_EQ(backoff_policy_for(more).spin_ns, 0) << "more ranks than cores";
+}
+
+TEST(BackoffPolicy, RanksThatShareCoresGiveWayBeforeTheySleep) {
+  cpu_set_t all;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(all), &all), 0);
+  const auto cores = static_cast<std::size_t>(CPU_COUNT(&all));
+  const auto of = [](std::size_t ranks) { return backoff_policy_for(std::vector<int>(ranks, 0)); };
+  EXPECT_GT(of(cores).spin_ns, 0);
+  EXPECT_EQ(of(cores).beside_computing().spin_ns, of(cores).spin_ns);
+  for (const std::size_t ranks : {cores + 1, 4 * cores}) {
+    EXPECT_EQ(of(ranks).spin_ns, 0) << "it would keep the rank that is waited for from its core";
+    EXPECT_GE(of(ranks).yield_ns, 20'000) << "a wake-up takes longer than the turns of the others";
+    EXPECT_LT(of(ranks).beside_computing().yield_ns, 10'000) << "its turns interrupt those that compute";
+  }
+  EXPECT_LT(of(4 * cores + 1).yield_ns, 10'000) << "the turns of so many take longer than a wake-up";
 }
 
 TEST(Wait, ARingWithoutSleepersCostsNothing) {

@@ -44,7 +44,7 @@ NetworkCommunicator::NetworkCommunicator(std::shared_ptr<NetworkWorld> world, st
   group_.messages = lane(true);
   group_.nodes = nodes.size();
   group_.one_node = group_.nodes == 1;
-  group_.backoff = backoff_policy_for(std::vector<int>(static_cast<std::size_t>(local_size_), 0));
+  group_.backoff = backoff_policy_for(std::vector<int>(static_cast<std::size_t>(local_size_), 0)).beside_computing();
   group_.test_yields = group_.world->network().test_yields();
 }
 

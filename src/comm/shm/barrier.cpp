@@ -108,6 +108,13 @@ bool ShmBarrier::leaders_have_met(std::size_t& next) {
   return true;
 }
 
+// A call without a hint is all that its rank does, and other ranks are in it, too. Before those of a reducer, they compute.
+BackoffPolicy ShmBarrier::backoff() const noexcept {
+  if (context_.wait_hint == WaitHint::unknown) return backoff_;
+  const bool near = compared_;  // all members are in this call
+  return near && context_.wait_hint == WaitHint::idle ? backoff_.spinning() : backoff_.beside_computing();
+}
+
 // A rank in another call may never arrive. The waiting ranks must find out.
 void ShmBarrier::check_progress(const std::function<bool(std::size_t)>& missing, const Deadline& deadline) {
   lane_.still_waits(now_ns());

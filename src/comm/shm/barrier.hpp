@@ -77,6 +77,7 @@ class ShmBarrier {
   template <typename Ready, typename Check>
   void wait(EventCount& event_count, const Ready& ready, const Check& check);
   void check_progress(const std::function<bool(std::size_t)>& missing, const Deadline& deadline);
+  [[nodiscard]] BackoffPolicy backoff() const noexcept;
   [[nodiscard]] bool missing(std::size_t member) const noexcept {
     return members_memory_[member].arrived.load(std::memory_order_acquire) < round_;
   }
@@ -124,9 +125,7 @@ void ShmBarrier::wait(EventCount& event_count, const Ready& ready, const Check& 
   if (ready()) return;
   const Deadline deadline(context_.timeout);
   lane_.waits(deadline.begin_ns());
-  const bool near = compared_;  // all members are in this call
-  waited_until_ = wait_until(event_count, near && context_.wait_hint == WaitHint::idle ? backoff_.spinning() : backoff_, ready,
-                             [&] { check(deadline); });
+  waited_until_ = wait_until(event_count, backoff(), ready, [&] { check(deadline); });
 }
 
 }  // namespace tnt
