@@ -32,7 +32,7 @@ ShmMailbox::ShmMailbox(PeerMonitor& monitor, std::byte* memory, const std::vecto
       members_(members),
       self_(self),
       packet_bytes_(packet_bytes(members.size())),
-      backoff_(monitor.world().backoff_policy(members)),
+      backoff_(monitor.world().backoff_policy(members).beside_computing()),  // messages of a pipeline, whose stages compute
       lane_(std::move(lane)) {}
 
 ShmMailbox::Channel& ShmMailbox::channel(std::size_t from, std::size_t to) const noexcept {

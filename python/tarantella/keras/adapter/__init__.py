@@ -14,6 +14,7 @@ from tarantella.keras.adapter.common.functions import *
 from tarantella.keras.adapter.common.losses import *
 from tarantella.keras.adapter.common.models import *
 from tarantella.keras.adapter.common.optimizers import *
+from tarantella.keras.adapter.common.python_state import *
 from tarantella.keras.adapter.front_end import LEGACY
 from tarantella.keras.adapter.front_end import keras as keras
 

@@ -16,7 +16,7 @@ from tarantella import collectives, runtime
 from tarantella.errors import UnsupportedError
 from tarantella.keras import adapter, context
 from tarantella.keras.reduction import gradients, graph_order
-from tarantella.keras.step import atomic
+from tarantella.keras.step import atomic, noise
 
 
 class Reduction(Protocol):
@@ -75,7 +75,7 @@ class OptimizerHooks:
         original = adapter.as_apply(self._original(owner, adapter.optimizer_hook()))
 
         def apply(*args: Any, **kwargs: Any) -> Any:
-            with context.applying():
+            with context.applying(), noise.noise_of_update():
                 return original(*args, **kwargs)
 
         return apply

@@ -13,7 +13,7 @@ import functools
 import re
 import threading
 from collections.abc import Callable, Container, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,8 @@ from tarantella.keras.xla import operations
 _SCOPE = "tnt_noise"  # part of the name of each operation that drew in one of the contexts below
 _SPREAD = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio: its multiples are far from each other, and from small numbers
 
+_FALLING_ROWS = 64  # of more rows, random numbers in a trial are the same
+_FALL = 1.2e-7  # from row to row: two units in the last place of a float32
 _NUMBER = 0.7  # in the place of each random number of a trial: a dropout of one's own at a rate of 0.5 leaves something
 
 
@@ -148,6 +150,14 @@ def noise_of_batch() -> Iterator[None]:
 
 
 @contextmanager
+def noise_of_update() -> Iterator[None]:
+    """Context inside a step of what an optimizer draws, such as Langevin dynamics: the same on all ranks, as weights are."""
+    inside = _innermost()
+    with _enter(_Kind.SAME) if inside is not None and inside.kind is _Kind.BY_RANK else nullcontext():
+        yield
+
+
+@contextmanager
 def constant_noise() -> Iterator[None]:
     """Context of a trial, in which random numbers are all the same: what is computed of samples does not depend on their place.
 
@@ -251,9 +261,9 @@ def _draw(draw: Draw) -> Any:
         if inside is None or inside.kind is _Kind.SAME:
             if draw.seeds is Seeds.ATTRIBUTES:
                 raise UnsupportedError(
-                    f"the operation {draw.operation} inside tnt.same_noise(): its hidden state begins anew when a rank traces "
-                    "its step again, so ranks would not stay alike. Draw by keras.random, tf.random.stateless_* or a "
-                    "tf.random.Generator (legacy Keras' layers do so after "
+                    f"the operation {draw.operation} in an optimizer, or inside tnt.same_noise(): its hidden state begins anew "
+                    "when a rank traces its step again, so ranks would not stay alike. Draw by keras.random, "
+                    "tf.random.stateless_* or a tf.random.Generator (legacy Keras' layers do so after "
                     "keras.backend.experimental.enable_tf_random_generator())"
                 )
             return draw.run()
@@ -262,7 +272,11 @@ def _draw(draw: Draw) -> Any:
 
 
 def _constant(draw: Draw) -> Any:
-    """A constant of the draw's shape: 0.7, or the integer as far between the limits."""
+    """A constant of the draw's shape: 0.7, or the integer as far between the limits.
+
+    What has no limits falls along the first axis, by much less than a trial sees: samples that are sorted by it, as
+    `keras.random.shuffle` does, are in another order.
+    """
     arguments = draw.arguments
     if draw.is_shuffle:  # another order, and one that a part of the samples has as well
         return tf.reverse(arguments["value" if "value" in arguments else "input"], [0])
@@ -271,12 +285,18 @@ def _constant(draw: Draw) -> Any:
         return tf.cast(arguments["max_index"], index.dtype) - index
     if not draw.has_plain_numbers:
         raise context.RefusedInTrial(f"it draws random numbers by {draw.operation}")
+    shape = tf.convert_to_tensor(arguments["shape"])
     if "minval" in arguments:
         low, high = (tf.convert_to_tensor(arguments[name]) for name in ("minval", "maxval"))
-        number = low + tf.cast(_NUMBER * tf.cast(high - low, tf.float64), low.dtype)
-    else:
-        number = tf.cast(_NUMBER, arguments.get("dtype", tf.float32))
-    return tf.fill(arguments["shape"], number)
+        return tf.fill(shape, low + tf.cast(_NUMBER * tf.cast(high - low, tf.float64), low.dtype))
+    dtype = tf.as_dtype(arguments.get("dtype", tf.float32))
+    filled = tf.fill(shape, tf.cast(_NUMBER, dtype))
+    if not shape.shape[0]:
+        return filled
+    rows = tf.cast(shape[0], tf.int32)
+    falling = tf.where(rows <= _FALLING_ROWS, _FALLING_ROWS - tf.range(rows), 0)
+    step = _FALL if dtype.is_floating else 1
+    return filled + tf.cast(step * tf.cast(tf.reshape(falling, [-1, *[1] * (shape.shape[0] - 1)]), tf.float64), dtype)
 
 
 def _by_attributes(draw: Draw, change: int) -> Any:

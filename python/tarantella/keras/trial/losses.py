@@ -7,8 +7,18 @@ the samples of a batch is computed from those of all ranks if it was given to `c
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from tarantella.keras import adapter
-from tarantella.keras.trial.comparison import SAME_VALUE, TOLERANCE, Kind, NotComparable, common_kind, compared
+from tarantella.keras.trial.comparison import (
+    SAME_VALUE,
+    TOLERANCE,
+    Kind,
+    NotComparable,
+    common_kind,
+    compared,
+    difference_of_rows,
+)
 from tarantella.keras.trial.parts import Parts
 from tarantella.keras.trial.record import Record
 
@@ -34,6 +44,23 @@ def compiled_kinds(
         if any(abs(float(repeated[key]) - float(value)) > 1e-6 * abs(float(value)) for key, value in whole.losses.items()):
             raise NotComparable("a loss draws random numbers")
     return found
+
+
+def are_given_alike(loss: Any, parts: Parts, whole: Record, part_records: Sequence[Record]) -> bool:
+    """Whether the loss is given the same rows for a sample in the whole and in its part, as far as rows can be compared."""
+    given = [[one for called, one in record.loss_calls if called is loss] for record in (whole, *part_records)]
+    tensors = [[t for t in tf.nest.flatten(one) if tf.is_tensor(t)] for one in given]
+    if len({len(one) for one in tensors}) != 1:
+        return False
+    for same in zip(*tensors, strict=True):
+        if not all(isinstance(tensor, tf.Tensor) and hasattr(tensor, "numpy") for tensor in same):
+            continue  # in a graph: a step of Keras' own gives rows of the model, which were compared
+        try:
+            if difference_of_rows(same[0], same[1:], parts.sizes) > TOLERANCE:
+                return False
+        except NotComparable:  # it has rows of its own: `verdict.NO_ROWS`
+            continue
+    return True
 
 
 def added_kinds(parts: Parts, whole: Record, part_records: Sequence[Record]) -> dict[tuple[int, int], tuple[Kind, str]]:

@@ -7,7 +7,7 @@ the global ones right, and so do the numbers that the step tracks and logs. A st
 clips them does, gets those of the batch from its tapes. A step that couples samples is refused.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -77,6 +77,24 @@ class OwnStep:
             if self._name == "train_step":
                 self._compare_gradients(found, whole, parts, self.again)
         return found
+
+    def kind_without(self, losses: Container[int]) -> Kind:
+        """How the values that the step differentiates are made, where each part computes these losses from all samples.
+
+        losses: by id. UNKNOWN: the step does more with its gradients than to apply them, or cannot be run so.
+        """
+        if self._name != "train_step":
+            return Kind.UNKNOWN
+        try:
+            whole, parts = Runs(self._tried, self._name, None, values_in, losses).records(self._parts)
+            if not whole.gradients or any(len(record.values) != len(whole.values) for record in parts):
+                return Kind.UNKNOWN
+            places = {gradient.place for gradient, _ in whole.gradients}
+        except Exception:  # it computes with gradients, or does not take these samples
+            return Kind.UNKNOWN
+        weights = self._parts.weights
+        kinds = {compared(whole.values[i], [part.values[i] for part in parts], weights, tolerance=_SAME_VALUE) for i in places}
+        return Kind.UNKNOWN if kinds <= {Kind.MEAN, Kind.UNKNOWN} else Kind.COUPLED
 
     def finding_of_metrics(self, whole: Record, parts: Sequence[Record]) -> Finding | None:
         """What `compute_metrics` of the model's own adds in a step of Keras'; None if it adds nothing.

@@ -43,6 +43,8 @@ class Record:
     """The value of each loss given to `compile`."""
     loss_bytes: dict[int, Any] = field(default_factory=dict)
     """The bytes that each is given, by its id; negative if they are in no dense tensors."""
+    given: Calls = field(default_factory=dict)
+    """What each of these losses gave to the step."""
     loss_calls: list[tuple[Any, tuple[Any, Any, Any]]] = field(default_factory=list)
     """Each of these losses that was called, and what it was given."""
     loss_draws: int = 0
@@ -184,7 +186,7 @@ def _note_metric(record: Record, metric: Any) -> Callable[..., None]:
 
 def recorded_loss(record: Record, loss: Any, step: TrialStep) -> Callable[..., Any]:
     """The loss, whose values and arguments are noted."""
-    scaled, calls = losses.across_ranks(loss, step), iter(range(1 << 30))
+    scaled, calls, steps_calls = losses.across_ranks(loss, step), iter(range(1 << 30)), iter(range(1 << 30))
 
     def call(y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         before = noise.number_of_draws()
@@ -204,7 +206,8 @@ def recorded_loss(record: Record, loss: Any, step: TrialStep) -> Callable[..., A
         given = [tensor for tensor in tf.nest.flatten((y_true, y_pred, sample_weight)) if tensor is not None]
         dense = all(isinstance(tensor, tf.Tensor) and tensor.dtype != tf.string for tensor in given)
         record.loss_bytes[id(loss)] = tf.add_n([t.dtype.size * tf.size(t, tf.int64) for t in given]) if dense else -1
-        return value
+        key = id(loss), next(steps_calls)
+        return record.given.setdefault(key, step.given.get(key, value))
 
     return call
 

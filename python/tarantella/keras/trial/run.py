@@ -9,7 +9,7 @@ a batch is made of those of its parts, its gradients are made of theirs as well.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
@@ -124,11 +124,15 @@ class Runs:
     Args:
         spec: of the batches that the step will get; None: it is run eagerly.
         in_tapes: what its tapes give. By default the values are noted that it differentiates.
+        gathered: ids of losses that parts compute from all samples.
     """
 
-    def __init__(self, tried: Tried, name: str, spec: Any = None, in_tapes: InTapes = values_in) -> None:
+    def __init__(
+        self, tried: Tried, name: str, spec: Any = None, in_tapes: InTapes = values_in, gathered: Container[int] = ()
+    ) -> None:
         self._tried, self._name, self._in_tapes = tried, name, in_tapes
         self._step, self._lengths = TrialStep(tried.kinds), WholeBatch()
+        self._gathered = gathered
         self.layer_outputs: Callable[[], list[tuple[Any, Any]]] = list
         """Gives what else was noted in a run: the outputs of layers."""
         is_eager = spec is None or adapter.runs_eagerly(tried.model) or _is_same_eagerly(tried.model, spec)
@@ -192,7 +196,8 @@ class Runs:
         return record
 
     def _computed(self, batch: Any, weight: Any, whole_divisors: Any, whole: Record | None) -> Record:
-        with self._lengths.run(), self._step.computing(weight, whole_divisors):
+        given = {} if whole is None else {key: value for key, value in whole.given.items() if key[0] in self._gathered}
+        with self._lengths.run(), self._step.computing(weight, whole_divisors, given):
             return _run_step(self._tried, self._name, batch, self._step, lambda record: self._in_tapes(record, whole))
 
 

@@ -12,7 +12,6 @@ import tensorflow as tf
 from tarantella.keras import adapter, context
 from tarantella.keras.adapter.tensorflow import VARIABLE_WRITES, is_own, operation_seeds, variable_class
 from tarantella.keras.step import noise
-from tarantella.keras.trial.attributes import Attributes
 
 _SEED = 20
 
@@ -28,7 +27,7 @@ def leaving_no_trace(variables: Sequence[Any], owners: Sequence[Any]) -> Iterato
     Yields:
         A function that restores all but random states, for another run inside the context.
     """
-    attributes = Attributes(owners)
+    attributes = adapter.Attributes(owners)
     values = _Values([*variables, *adapter.common_seed_variables()])
 
     def restore() -> None:

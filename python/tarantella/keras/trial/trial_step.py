@@ -1,8 +1,9 @@
 """The step that a loss is computed in while it is tried."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -24,19 +25,24 @@ class TrialStep:
         self.number_of_run = 0
         self.divisors: list[Any] = []
         """Those of the losses that were computed in the last context, in their order."""
+        self.given: Mapping[tuple[int, int], Any] = {}
+        """What calls of losses give in the last context, by the loss' id and the number of the call; others are computed."""
         self._weight: Any = 1.0
         self._whole_divisors: Any = None
 
     @contextmanager
-    def computing(self, weight: Any, whole_divisors: Any = None) -> Iterator[None]:
+    def computing(
+        self, weight: Any, whole_divisors: Any = None, given: Mapping[tuple[int, int], Any] = MappingProxyType({})
+    ) -> Iterator[None]:
         """In this context losses of a part are computed, or those of the whole.
 
         Args:
             weight: of the part, a number or a scalar.
             whole_divisors: the divisors of the whole; None while the whole is computed.
+            given: what calls of losses give.
         """
         self.number_of_run = next(_runs)
-        self._weight, self._whole_divisors, self.divisors = weight, whole_divisors, []
+        self._weight, self._whole_divisors, self.divisors, self.given = weight, whole_divisors, [], given
         yield
 
     def weight(self) -> tf.Tensor:

@@ -21,6 +21,7 @@ from tarantella.keras.trial import (
     outputs,
     own_step,
     verdict,
+    zeros,
 )
 from tarantella.keras.trial.by_sums import BySums, common_places
 from tarantella.keras.trial.comparison import Kind, NotComparable
@@ -87,6 +88,10 @@ class Trials:
                 if own.leave_doubts and parts.samples > 2:
                     other = Findings(tried=own.tried)
                     self._try_all(tried, new, other_parts(parts), spec, other)
+                    own = verdict.both_trials(own, other)
+                if switches := zeros.zeros_of(self._model):
+                    other = Findings(tried=own.tried)
+                    self._try_all(zeros.switched_on(tried, switches), new, parts, spec, other)
                     own = verdict.both_trials(own, other)
             found = verdict.agreed(own)
             if is_divided:
@@ -187,8 +192,12 @@ class Trials:
             error = caught
         if trial.records is not None:
             self._note_losses(step, parts, *trial.records, found, trial.again)
-        if any(Kind[kind] is Kind.COUPLED for kind, _ in found.losses.values()):
-            finding.gradients, error = Kind.UNKNOWN, None  # they are those of a loss that is gathered, or refused by itself
+        given = losses_of(self._model)
+        coupled = {id(given[place]) for place, (kind, _) in found.losses.items() if Kind[kind] is Kind.COUPLED}
+        if coupled:  # it is gathered, or refused by itself
+            finding.gradients, error = trial.kind_without(coupled), None
+            if finding.gradients is Kind.COUPLED:
+                finding.variable, finding.percent = "", 0.0
         found.steps[step] = self._as_found(finding)
         if error is not None:
             raise error
@@ -212,6 +221,8 @@ class Trials:
     ) -> None:
         given = losses_of(self._model)
         for place, (kind, said) in losses.compiled_kinds(given, parts, whole, records, again).items():
+            if kind is Kind.COUPLED and not losses.are_given_alike(given[place], parts, whole, records):
+                continue  # what the step gives it couples samples, and shows in the step
             if not is_declared(given[place]):
                 found.losses[place], found.step_of_loss[place] = (kind.name, said), step
                 size, *sizes = (int(record.loss_bytes[id(given[place])]) for record in (whole, *records))
@@ -334,6 +345,8 @@ class Trials:
                 runtime.logger.info(
                     "the loss that the layer %r adds is a sum over samples: ranks add up their parts", layer.name
                 )
+            elif kind is Kind.UNKNOWN:
+                self._warn(f"the loss that the layer {layer.name!r} adds by add_loss", "it is zero or not finite")
             elif kind is Kind.COUPLED:
                 said.setdefault(
                     place, f"the loss that the layer {layer.name!r} adds by add_loss couples the samples of a batch: {compared}"
@@ -365,10 +378,13 @@ class Trials:
                 " and ".join(found["names"]),
             )
         if found["gradients"] == coupled:
+            what = f"the training step of {type(self._model).__name__} couples the samples of a batch"
             self._messages["step"] = [
-                f"the training step of {type(self._model).__name__} couples the samples of a batch: on samples of the first "
-                f"batch the gradient of {found['variable']} differs by {found['percent']:.2g} % from the mean of those of two "
-                "parts of them, weighted by samples, and is not their sum either"
+                f"{what}: on samples of the first batch the gradient of {found['variable']} differs by "
+                f"{found['percent']:.2g} % from the mean of those of two parts of them, weighted by samples, and not "
+                "their sum either"
+                if found["variable"]
+                else f"{what}, not only by the loss given to compile"
             ]
 
     def _refuse_with_gradients(self) -> None:

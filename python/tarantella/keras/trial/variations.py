@@ -17,7 +17,7 @@ Given = tuple[Any, Any, Any]
 
 _COPIES = 64
 _BYTES = 1 << 22  # of the predictions for all copies of eight samples, at most
-_UNLABELLED = -1  # as scripts mark a sample without a label
+_MARKS = (-1, -100, 255, float("nan"), 1)  # as scripts mark a sample without a label, and, for a batch of zeros, one with it
 
 
 def of_all(y_true: Any, y_pred: Any, sample_weight: Any) -> Iterator[Given]:
@@ -30,16 +30,20 @@ def of_all(y_true: Any, y_pred: Any, sample_weight: Any) -> Iterator[Given]:
 def of_own(y_true: Any, y_pred: Any, sample_weight: Any, may_fail: bool) -> Iterator[Given]:
     """What a loss of the user's own is tried on as well, eagerly.
 
-    may_fail: whether labels are taken away, without which the loss may fail.
+    may_fail: whether some labels are others, with which the loss may fail.
     """
     if context.graph() is not None or not _has_rows(y_true) or not _has_rows(y_pred) or not y_pred.dtype.is_floating:
         return
-    if may_fail and (y_true.dtype.is_floating or not y_true.dtype.is_unsigned):
-        yield _cut(y_true, _UNLABELLED, least=0.0, more=y_pred), _spread(y_true, y_pred), sample_weight
+    for mark in _marks(y_true.dtype) if may_fail else ():
+        yield _cut(y_true, mark, least=0.0, more=y_pred), _spread(y_true, y_pred), sample_weight
     row = y_pred.dtype.size * y_pred.shape[1:].num_elements()
     copies = min(_COPIES, _BYTES // max(8 * row, 1))
     if copies > 1 and adapter.mask_of(y_pred) is None and (sample_weight is None or _has_rows(sample_weight)):
         yield _copied(y_true, copies), _faded(_spread(y_true, y_pred), copies), _copied(sample_weight, copies)
+
+
+def _marks(dtype: tf.DType) -> list[float]:
+    return [mark for mark in _MARKS if dtype.is_floating or dtype.min <= mark <= dtype.max]
 
 
 def _has_rows(tensor: Any) -> bool:
@@ -62,7 +66,7 @@ def _spread(y_true: Any, y_pred: Any) -> Any:
     return result
 
 
-def _cut(y_true: Any, end: int, least: float, more: Any = None) -> Any:
+def _cut(y_true: Any, end: float, least: float, more: Any = None) -> Any:
     """Labels of which samples have other numbers of the same at their ends, as sequences have that are padded.
 
     Args:

@@ -1,9 +1,10 @@
 """The attributes of layers, optimizers and losses, where those who wrote them may keep variables."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tarantella.keras.adapter.common.optimizers import is_slot
+from tarantella.keras.adapter.common.python_state import attributes_of
 from tarantella.keras.adapter.front_end import LEGACY
 
 if LEGACY:
@@ -23,18 +24,3 @@ def variables_in(objects: Sequence[Any]) -> list[Any]:
         if isinstance(held, (list, tuple)):
             found.update((id(v), v) for v in held if is_variable(v) and not is_slot(v))
     return list(found.values())
-
-
-def attributes_of(objects: Sequence[Any]) -> Iterator[Any]:
-    """The values of the objects' own attributes, one by one also where they are in lists and dicts."""
-    for owner in objects:
-        for value in list(getattr(owner, "__dict__", {}).values()):
-            yield from _members(value)
-
-
-def _members(value: Any) -> Iterator[Any]:
-    if isinstance(value, (dict, list, tuple)):
-        for member in list(value.values() if isinstance(value, dict) else value):
-            yield from _members(member)
-    else:
-        yield value

@@ -1,15 +1,19 @@
 """The variables of a model whose training step is the user's own: only the step itself knows what it uses of the model."""
 
+import functools
+import random
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
 from tarantella.keras.adapter.common.optimizers import held_optimizers
-from tarantella.keras.adapter.front_end import keras
+from tarantella.keras.adapter.common.python_state import Attributes
+from tarantella.keras.adapter.front_end import LEGACY, keras
 from tarantella.runtime import logger
 
 _traced: dict[str, weakref.WeakSet[Any]] = {}  # for each step, the optimizers of the models that were built by it
@@ -58,6 +62,30 @@ def trace(model: Any, step: str, batch_spec: Any) -> None:
     _traced.setdefault(step, weakref.WeakSet()).update(held_optimizers(model))
     if unbuilt_layers(model):
         raise UnsupportedError(_refusal(model, f"its {step} does not use it"))
+
+
+def leaving_python_state(build: Callable[..., None]) -> Callable[..., None]:
+    """The function, which makes variables of a model. What layers and steps change in Python is as if it had not called them.
+
+    Random numbers that were drawn for new weights are drawn. In a graph, legacy Keras itself traces a step twice, as the first
+    trace makes variables: here the function makes them in its place.
+    """
+
+    @functools.wraps(build)
+    def leaving(model: Any, *args: Any, **kwargs: Any) -> None:
+        if LEGACY and not model.run_eagerly:
+            return build(model, *args, **kwargs)
+        attributes = Attributes([*model._flatten_layers(), *held_optimizers(model)])
+        python_state, numpy_state, weights = random.getstate(), np.random.get_state(), len(model.weights)
+        try:
+            build(model, *args, **kwargs)
+        finally:
+            attributes.restore()
+            if len(model.weights) == weights:
+                random.setstate(python_state)
+                np.random.set_state(numpy_state)
+
+    return leaving
 
 
 @contextmanager

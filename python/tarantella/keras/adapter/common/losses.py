@@ -5,7 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tarantella.keras.adapter.common.models import is_builtin, mask_of
+from tarantella.keras.adapter.common.models import mask_of
+from tarantella.keras.adapter.common.python_state import is_builtin
 from tarantella.keras.adapter.front_end import keras
 
 # what a loss divides the sum of its elements by, where that is no number (see `loss_and_divisor`)

@@ -139,11 +139,6 @@ def layers_of(model: Any) -> list[Any]:
     return list(model._flatten_layers())
 
 
-def is_builtin(value: Any) -> bool:
-    """Whether the class of a metric, layer or loss comes with Keras."""
-    return type(value).__module__.partition(".")[0] in ("keras", "tf_keras")
-
-
 def runs_eagerly(model: Any) -> bool:
     """Whether the model's steps are best run eagerly: legacy Keras rewrites the calls of layers in a graph."""
     return bool(LEGACY or model.run_eagerly)

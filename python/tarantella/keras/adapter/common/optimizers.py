@@ -52,7 +52,7 @@ def named_optimizers(model: Any) -> dict[str, Any]:
             prefix = "" if layer is model else f"{layer.name}."
             for name, value in list(vars(layer).items()):
                 if not name.startswith("_self_"):  # where legacy Keras lists the contents of TensorFlow's checkpoints
-                    found.update(_optimizers_in(value, f"{prefix}{name}", set()))
+                    found.update((f"{prefix}{name}{place}", one) for place, one in _optimizers_in(value, set()))
     inside = {id(inner) for optimizer in found.values() for inner in optimizers_of(optimizer)[1:]}
     seen: set[int] = {id(None)}
     once = {}
@@ -63,15 +63,17 @@ def named_optimizers(model: Any) -> dict[str, Any]:
     return once
 
 
-def _optimizers_in(value: Any, name: str, containers: set[int]) -> Iterator[tuple[str, Any]]:
+def _optimizers_in(value: Any, containers: set[int]) -> Iterator[tuple[str, Any]]:
+    """Each with its place, ``"[0]"``. Keys of others are not written: their text may take a variable's value."""
     if type(value) in _SIMPLE:  # soon said: callbacks of the user's own have this asked at each step
         return
     if is_optimizer(value):
-        yield name, value
+        yield "", value
     elif isinstance(value, (Mapping, list, tuple)) and id(value) not in containers:
         containers.add(id(value))
         for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
-            yield from _optimizers_in(item, f"{name}[{key!r}]", containers)
+            for place, optimizer in _optimizers_in(item, containers):
+                yield f"[{key!r}]{place}", optimizer
 
 
 def trained_by(optimizers: list[Any]) -> list[Any]:

@@ -22,6 +22,7 @@ def is_compiled(model: Any) -> bool:
 _built: dict[str, weakref.WeakSet[Any]] = {"train_step": weakref.WeakSet(), "test_step": weakref.WeakSet()}
 
 
+@building.leaving_python_state
 def build(model: Any, batch_spec: Any, step: str = "train_step") -> None:
     """Makes all variables of the compiled model, its metrics and its optimizers, from the spec of a batch.
 
@@ -37,19 +38,21 @@ def build(model: Any, batch_spec: Any, step: str = "train_step") -> None:
     if model.compiled_loss in _built[step]:
         return
     own = building.is_overridden(model, step)
-    # an eager step may do things that a graph cannot
-    if own and (not model.run_eagerly or not building.builds_all(model, lambda: _build_by_call(model, batch_spec))):
+    # an eager step may do things that a graph cannot; and a compiled loss that it does not use must not be built: this Keras
+    # would show its metric in the place of what the step logs as the loss
+    if own and (not model.run_eagerly or not building.builds_all(model, lambda: _build_by_call(model, batch_spec, False))):
         building.trace(model, step, batch_spec)
     elif not own:
         _build_by_call(model, batch_spec)
     _built[step].add(model.compiled_loss)
 
 
-def _build_by_call(model: Any, batch_spec: Any) -> None:
-    building.trace_function(lambda batch: _forward(model, batch, with_results=True), batch_spec)
+def _build_by_call(model: Any, batch_spec: Any, with_results: bool = True) -> None:
+    building.trace_function(lambda batch: _forward(model, batch, with_results), batch_spec)
     build_optimizer(model.optimizer, model.trainable_variables)
 
 
+@building.leaving_python_state
 def build_to_call(model: Any, batch_spec: Any) -> None:
     """Makes the variables of the model alone, compiled or not."""
     if building.is_overridden(model, "predict_step"):

@@ -20,6 +20,7 @@ def is_compiled(model: Any) -> bool:
     return bool(model.compiled)
 
 
+@building.leaving_python_state
 def build(model: Any, batch_spec: Any, step: str = "train_step") -> None:
     """Makes all variables of the compiled model, its metrics and its optimizers, from the spec of a batch.
 
@@ -72,6 +73,7 @@ def _call_builds_all(model: Any, batch_spec: Any) -> bool:
     return by_call and all(optimizer.built for optimizer in held_optimizers(model))
 
 
+@building.leaving_python_state
 def build_to_call(model: Any, batch_spec: Any) -> None:
     """Makes the variables of the model alone, compiled or not."""
     if building.is_overridden(model, "predict_step"):

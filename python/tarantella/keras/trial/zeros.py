@@ -1,0 +1,36 @@
+"""Zeros that hide what a model computes: a factor that a callback raises later, a gate that begins closed, a head of zeros.
+
+Where a layer of the user's own has such variables, it is tried again with other numbers in them.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tarantella.keras import adapter
+from tarantella.keras.trial.run import Tried
+
+
+def zeros_of(model: Any) -> list[tf.Variable]:
+    """The numbers and tables that are zero: factors and kernels, and no biases."""
+    owners = [layer for layer in adapter.layers_of(model) if not adapter.is_builtin(layer)]
+    trained = {id(adapter.unwrap(variable)): variable for variable in adapter.trainable_variables(model)}
+    found = {id(v): v for v in map(adapter.unwrap, filter(adapter.is_variable, adapter.attributes_of(owners)))}
+    known = {id(adapter.unwrap(v)) for v in (*adapter.metric_variables(model), *adapter.whole_optimizer_variables(model))}
+    tables = {key: adapter.unwrap(v) for key, v in trained.items() if len(v.shape) > 1 and "lora" not in v.name}
+    numbers = {key: v for key, v in found.items() if v.shape.num_elements() == 1 and key not in known}
+    return [v for v in {**tables, **numbers}.values() if v.dtype.is_floating and not np.any(v.numpy())]
+
+
+def switched_on(tried: Tried, variables: Sequence[tf.Variable]) -> Tried:
+    """The same model, in which these variables are not zero."""
+
+    def restore() -> None:
+        tried.restore()
+        for variable in variables:
+            places = np.arange(variable.shape.num_elements(), dtype=np.float64).reshape(variable.shape)
+            variable.assign(tf.cast(0.5 + 0.5 * np.cos(places), variable.dtype))
+
+    return tried._replace(restore=restore)
