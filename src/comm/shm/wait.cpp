@@ -43,7 +43,7 @@ BackoffPolicy backoff_policy_for(const std::vector<int>& pids) noexcept {
     return CPU_EQUAL(&both, &theirs) != 0;
   };
   const auto rivals = std::count_if(pids.begin(), pids.end(), runs_here_only);
-  const auto cores = CPU_COUNT(&own);
+  const std::ptrdiff_t cores = CPU_COUNT(&own);
   if (rivals <= cores) return {};
   // A wake-up takes longer than the other ranks' turns, unless there are many: measured with 4, 8 and 16 ranks on two cores.
   return {.spin_ns = 0, .yield_ns = rivals <= 4 * cores ? 40'000 : BackoffPolicy::few_turns_ns};
