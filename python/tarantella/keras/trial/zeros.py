@@ -12,6 +12,8 @@ import tensorflow as tf
 from tarantella.keras import adapter
 from tarantella.keras.trial.run import Tried
 
+_SMALL = 4096  # elements: more are not copied to be looked at
+
 
 def zeros_of(model: Any) -> list[tf.Variable]:
     """The numbers and tables that are zero: factors and kernels, and no biases."""
@@ -21,7 +23,14 @@ def zeros_of(model: Any) -> list[tf.Variable]:
     known = {id(adapter.unwrap(v)) for v in (*adapter.metric_variables(model), *adapter.whole_optimizer_variables(model))}
     tables = {key: adapter.unwrap(v) for key, v in trained.items() if len(v.shape) > 1 and "lora" not in v.name}
     numbers = {key: v for key, v in found.items() if v.shape.num_elements() == 1 and key not in known}
-    return [v for v in {**tables, **numbers}.values() if v.dtype.is_floating and not np.any(v.numpy())]
+    return [v for v in {**tables, **numbers}.values() if v.dtype.is_floating and v.shape.is_fully_defined() and _is_zero(v)]
+
+
+def _is_zero(variable: tf.Variable) -> bool:
+    if variable.shape.num_elements() <= _SMALL:
+        return not np.any(variable.numpy())
+    numbers = tf.reshape(variable, [-1])
+    return not np.any(numbers[:_SMALL].numpy()) and not bool(tf.reduce_any(numbers != 0))
 
 
 def switched_on(tried: Tried, variables: Sequence[tf.Variable]) -> Tried:
