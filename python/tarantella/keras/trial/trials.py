@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from tarantella import runtime
@@ -195,9 +195,7 @@ class Trials:
         given = losses_of(self._model)
         coupled = {id(given[place]) for place, (kind, _) in found.losses.items() if Kind[kind] is Kind.COUPLED}
         if coupled:  # it is gathered, or refused by itself
-            finding.gradients, error = trial.kind_without(coupled), None
-            if finding.gradients is Kind.COUPLED:
-                finding.variable, finding.percent = "", 0.0
+            finding, error = replace(finding, gradients=trial.kind_without(coupled), variable="", percent=0.0), None
         found.steps[step] = self._as_found(finding)
         if error is not None:
             raise error
