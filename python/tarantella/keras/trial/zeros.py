@@ -16,7 +16,12 @@ _SMALL = 4096  # elements: more are not copied to be looked at
 
 
 def zeros_of(model: Any) -> list[tf.Variable]:
-    """The numbers and tables that are zero: factors and kernels, and no biases."""
+    """The numbers and tables that are zero: factors and kernels, and no biases.
+
+    None of a pipeline whose ranks have memory for different weights: all ranks must have the same trials.
+    """
+    if any(map(_has_no_memory, map(adapter.unwrap, adapter.weights(model)))):
+        return []
     owners = [layer for layer in adapter.layers_of(model) if not adapter.is_builtin(layer)]
     trained = {id(adapter.unwrap(variable)): variable for variable in adapter.trainable_variables(model)}
     found = {id(v): v for v in map(adapter.unwrap, filter(adapter.is_variable, adapter.attributes_of(owners)))}
@@ -24,6 +29,11 @@ def zeros_of(model: Any) -> list[tf.Variable]:
     tables = {key: adapter.unwrap(v) for key, v in trained.items() if len(v.shape) > 1 and "lora" not in v.name}
     numbers = {key: v for key, v in found.items() if v.shape.num_elements() == 1 and key not in known}
     return [v for v in {**tables, **numbers}.values() if v.dtype.is_floating and v.shape.is_fully_defined() and _is_zero(v)]
+
+
+def _has_no_memory(variable: tf.Variable) -> bool:
+    elements = tf.raw_ops.VariableShape(input=variable.handle).numpy().prod()
+    return bool(variable.shape.is_fully_defined() and elements != variable.shape.num_elements())
 
 
 def _is_zero(variable: tf.Variable) -> bool:

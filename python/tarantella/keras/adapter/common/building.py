@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
 from tarantella.keras.adapter.common.optimizers import held_optimizers
-from tarantella.keras.adapter.common.python_state import Attributes
+from tarantella.keras.adapter.common.python_state import Attributes, number_of_weights
 from tarantella.keras.adapter.front_end import LEGACY, keras
 from tarantella.runtime import logger
 
@@ -76,12 +76,12 @@ def leaving_python_state(build: Callable[..., None]) -> Callable[..., None]:
         if LEGACY and not model.run_eagerly:
             return build(model, *args, **kwargs)
         attributes = Attributes([*model._flatten_layers(), *held_optimizers(model)])
-        python_state, numpy_state, weights = random.getstate(), np.random.get_state(), len(model.weights)
+        python_state, numpy_state, weights = random.getstate(), np.random.get_state(), number_of_weights(model)
         try:
             build(model, *args, **kwargs)
         finally:
             attributes.restore()
-            if len(model.weights) == weights:
+            if number_of_weights(model) == weights:
                 random.setstate(python_state)
                 np.random.set_state(numpy_state)
 

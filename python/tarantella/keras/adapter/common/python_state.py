@@ -30,7 +30,7 @@ class Attributes:
     def __init__(self, owners: Iterable[Any]) -> None:
         own = {id(owner): owner for owner in owners if not is_builtin(owner)}
         self._before = [
-            (owner, _weights_of(owner), _held_by(owner), {name: (value, _copy(value)) for name, value in _of(owner)})
+            (owner, number_of_weights(owner), _held_by(owner), {name: (value, _copy(value)) for name, value in _of(owner)})
             for owner in own.values()
         ]
 
@@ -41,7 +41,7 @@ class Attributes:
         set, and of one that has made them itself only numbers among these.
         """
         for owner, weights, held, before in self._before:
-            is_same = _weights_of(owner) == weights
+            is_same = number_of_weights(owner) == weights
             names = {*before, *dict(_of(owner))} if is_same else set(_set_by_steps(type(owner).__mro__))
             if not is_same and _held_by(owner) != held:
                 names = {name for name in names if type(before.get(name, (None,))[0]) in (int, float)}
@@ -54,8 +54,12 @@ class Attributes:
                     attributes[name] = value
 
 
-def _weights_of(owner: Any) -> int:
-    return len(getattr(owner, "weights", ()))
+def number_of_weights(owner: Any) -> int:
+    """How many weights a layer or a model has; 0 for anything else, and before they are made."""
+    try:
+        return len(getattr(owner, "weights", ()))
+    except ValueError:  # of legacy Keras, for a Sequential model that is not built
+        return 0
 
 
 def _held_by(owner: Any) -> set[int]:
