@@ -54,8 +54,8 @@ struct BackoffPolicy {
     return spin_ns == 0 ? beside_computing() : BackoffPolicy{100'000, 100'000};
   }
 
-  // For a thread that may wait for ranks which compute. With more ranks than cores each of its turns would interrupt one: steps
-  // of a small model on four ranks and two cores took 5 % longer.
+  // For a thread that may wait for ranks that compute. With more ranks than cores, each of its turns would interrupt one of
+  // them.
   [[nodiscard]] BackoffPolicy beside_computing() const noexcept {
     return spin_ns == 0 ? BackoffPolicy{0, few_turns_ns} : *this;
   }

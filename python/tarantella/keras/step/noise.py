@@ -274,8 +274,8 @@ def _draw(draw: Draw) -> Any:
 def _constant(draw: Draw) -> Any:
     """A constant of the draw's shape: 0.7, or the integer as far between the limits.
 
-    What has no limits falls along the first axis, by much less than a trial sees: samples that are sorted by it, as
-    `keras.random.shuffle` does, are in another order.
+    Numbers without limits decrease along the first axis, by less than a trial's tolerance. Sorting by them, as
+    `keras.random.shuffle` does, thus changes the order of the samples.
     """
     arguments = draw.arguments
     if draw.is_shuffle:  # another order, and one that a part of the samples has as well

@@ -26,17 +26,11 @@ def values(variables: Sequence[Any]) -> list[Any]:
     return [adapter.unwrap(variable).numpy() for variable in variables]
 
 
+@np.errstate(invalid="ignore")  # a state may begin with an infinite number
 def kinds(
     before: Sequence[Any], whole: Sequence[Any], parts: Sequence[Sequence[Any]], weights: Sequence[float]
 ) -> dict[int, Kind]:
     """How changes by a whole are made of those by its parts, by place; nothing for what does not change."""
-    with np.errstate(invalid="ignore"):  # a state may begin with an infinite number
-        return _kinds(before, whole, parts, weights)
-
-
-def _kinds(
-    before: Sequence[Any], whole: Sequence[Any], parts: Sequence[Sequence[Any]], weights: Sequence[float]
-) -> dict[int, Kind]:
     found: dict[int, Kind] = {}
     for place, (old, new, *part_values) in enumerate(zip(before, whole, *parts, strict=True)):
         old, new, *part_values = (np.asarray(value, np.float64) for value in (old, new, *part_values))

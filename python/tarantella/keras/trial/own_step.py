@@ -89,11 +89,9 @@ class OwnStep:
             whole, parts = Runs(self._tried, self._name, None, values_in, losses).records(self._parts)
             if not whole.gradients or any(len(record.values) != len(whole.values) for record in parts):
                 return Kind.UNKNOWN
-            places = {gradient.place for gradient, _ in whole.gradients}
+            kinds = self._kinds_of_values(whole, parts)
         except Exception:  # it computes with gradients, or does not take these samples
             return Kind.UNKNOWN
-        weights = self._parts.weights
-        kinds = {compared(whole.values[i], [part.values[i] for part in parts], weights, tolerance=_SAME_VALUE) for i in places}
         return Kind.UNKNOWN if kinds <= {Kind.MEAN, Kind.UNKNOWN} else Kind.COUPLED
 
     def finding_of_metrics(self, whole: Record, parts: Sequence[Record]) -> Finding | None:
@@ -134,15 +132,19 @@ class OwnStep:
         if not whole.gradients or any(len(record.values) != len(whole.values) for record in records):
             return None, False
         _refuse_16_bits(self._model)
-        places, weights = {gradient.place for gradient, _ in whole.gradients}, self._parts.weights
-        kinds = {compared(whole.values[i], [part.values[i] for part in parts], weights, tolerance=_SAME_VALUE) for i in places}
+        kinds = self._kinds_of_values(whole, parts)
         if kinds not in ({Kind.MEAN}, {Kind.SUM}):
             return None, False
-        if kinds == {Kind.MEAN} and all(_alike([part.values[i] for part in parts]) for i in places):
+        if kinds == {Kind.MEAN} and all(_alike([part.values[i] for part in parts]) for i in _differentiated(whole)):
             return None, False  # a model that is hardly trained: another weighting of the samples shows in gradients alone
         found = self._settled_finding(whole, parts)
         found.gradients = kinds.pop()
         return found, False
+
+    def _kinds_of_values(self, whole: Record, parts: Sequence[Record]) -> set[Kind]:
+        """How the values are made whose gradients optimizers get."""
+        weights, places = self._parts.weights, _differentiated(whole)
+        return {compared(whole.values[i], [part.values[i] for part in parts], weights, tolerance=_SAME_VALUE) for i in places}
 
     def _compared_in_tapes(self) -> Finding | None:
         """How a step that computes with its gradients makes those that its tapes give; None if it does more with the samples.
@@ -204,6 +206,11 @@ class OwnStep:
         if not all(np.allclose(first, second, rtol=1e-4, atol=floor) for (first, _), (second, _) in repeated):
             raise NotComparable("it draws random numbers")
         found.gradients = Kind.COUPLED
+
+
+def _differentiated(record: Record) -> set[int]:
+    """The places of the values whose gradients optimizers were given, none of which was taken."""
+    return {gradient.place for gradient, _ in record.gradients}
 
 
 def _alike(values: Sequence[Any]) -> bool:

@@ -207,7 +207,8 @@ def recorded_loss(record: Record, loss: Any, step: TrialStep) -> Callable[..., A
         dense = all(isinstance(tensor, tf.Tensor) and tensor.dtype != tf.string for tensor in given)
         record.loss_bytes[id(loss)] = tf.add_n([t.dtype.size * tf.size(t, tf.int64) for t in given]) if dense else -1
         key = id(loss), next(steps_calls)
-        return record.given.setdefault(key, step.given.get(key, value))
+        record.given[key] = step.given.get(key, value)
+        return record.given[key]
 
     return call
 

@@ -1,7 +1,6 @@
 """What a run of a model changes, which a trial restores: variables, generators of random numbers, attributes in Python."""
 
 import functools
-import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -34,7 +33,7 @@ def leaving_no_trace(variables: Sequence[Any], owners: Sequence[Any]) -> Iterato
         values.restore()
         attributes.restore()
 
-    seeds, python_state, numpy_state = operation_seeds(), random.getstate(), np.random.get_state()
+    seeds, numbers = operation_seeds(), adapter.RandomNumbers()
     operation_state = None if seeds is None else seeds.getstate()
     if seeds is not None:
         seeds.seed(_SEED)  # other seeds than the program's: TensorFlow would go on with generators that have one of them
@@ -42,8 +41,7 @@ def leaving_no_trace(variables: Sequence[Any], owners: Sequence[Any]) -> Iterato
         with context.trial(), noise.constant_noise(), _restoring_generators(), _noting_writes(values):
             yield restore
     finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
+        numbers.restore()
         if seeds is not None and operation_state is not None:
             seeds.setstate(operation_state)
         restore()

@@ -26,7 +26,7 @@ class TrialStep:
         self.divisors: list[Any] = []
         """Those of the losses that were computed in the last context, in their order."""
         self.given: Mapping[tuple[int, int], Any] = {}
-        """What calls of losses give in the last context, by the loss' id and the number of the call; others are computed."""
+        """The results that some calls of losses have in the last context, by the loss' id and the number of the call."""
         self._weight: Any = 1.0
         self._whole_divisors: Any = None
 
@@ -39,7 +39,7 @@ class TrialStep:
         Args:
             weight: of the part, a number or a scalar.
             whole_divisors: the divisors of the whole; None while the whole is computed.
-            given: what calls of losses give.
+            given: the results of calls of losses that are not to be computed.
         """
         self.number_of_run = next(_runs)
         self._weight, self._whole_divisors, self.divisors, self.given = weight, whole_divisors, [], given

@@ -84,15 +84,12 @@ class Trials:
             own.not_tried["the model"] = str(error)
         with self._trying() as tried:
             if parts is not None:
-                self._try_all(tried, new, parts, spec, own)
+                own = self._findings(tried, new, parts, spec)
                 if own.leave_doubts and parts.samples > 2:
-                    other = Findings(tried=own.tried)
-                    self._try_all(tried, new, other_parts(parts), spec, other)
-                    own = verdict.both_trials(own, other)
+                    own = verdict.both_trials(own, self._findings(tried, new, other_parts(parts), spec))
                 if switches := zeros.zeros_of(self._model):
-                    other = Findings(tried=own.tried)
-                    self._try_all(zeros.switched_on(tried, switches), new, parts, spec, other)
-                    own = verdict.both_trials(own, other)
+                    switched_on = zeros.switched_on(tried, switches)
+                    own = verdict.both_trials(own, self._findings(switched_on, new, parts, spec))
             found = verdict.agreed(own)
             if is_divided:
                 self._try_sums(tried, found, parts)
@@ -130,9 +127,11 @@ class Trials:
 
     # ------------------------------------------------------------------------------------------------ on this rank
 
-    def _try_all(self, tried: Tried, steps: Sequence[str], parts: Parts, spec: Any, found: Findings) -> None:
+    def _findings(self, tried: Tried, steps: Sequence[str], parts: Parts, spec: Any) -> Findings:
+        found = Findings(tried=dict.fromkeys(steps, True))
         for step in steps:
             self._try(tried, step, parts, spec, found)
+        return found
 
     def _try(self, tried: Tried, step: str, parts: Parts, spec: Any, found: Findings) -> None:
         is_own = step != "predict_step" and adapter.has_own(self._model, step, "compute_loss")
@@ -379,8 +378,8 @@ class Trials:
             what = f"the training step of {type(self._model).__name__} couples the samples of a batch"
             self._messages["step"] = [
                 f"{what}: on samples of the first batch the gradient of {found['variable']} differs by "
-                f"{found['percent']:.2g} % from the mean of those of two parts of them, weighted by samples, and not "
-                "their sum either"
+                f"{found['percent']:.2g} % from the mean of those of two parts of them, weighted by samples, and is not their "
+                "sum either"
                 if found["variable"]
                 else f"{what}, not only by the loss given to compile"
             ]

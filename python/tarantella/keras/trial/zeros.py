@@ -23,12 +23,12 @@ def zeros_of(model: Any) -> list[tf.Variable]:
     if any(map(_has_no_memory, map(adapter.unwrap, adapter.weights(model)))):
         return []
     owners = [layer for layer in adapter.layers_of(model) if not adapter.is_builtin(layer)]
-    trained = {id(adapter.unwrap(variable)): variable for variable in adapter.trainable_variables(model)}
-    found = {id(v): v for v in map(adapter.unwrap, filter(adapter.is_variable, adapter.attributes_of(owners)))}
     known = {id(adapter.unwrap(v)) for v in (*adapter.metric_variables(model), *adapter.whole_optimizer_variables(model))}
-    tables = {key: adapter.unwrap(v) for key, v in trained.items() if len(v.shape) > 1 and "lora" not in v.name}
-    numbers = {key: v for key, v in found.items() if v.shape.num_elements() == 1 and key not in known}
-    return [v for v in {**tables, **numbers}.values() if v.dtype.is_floating and v.shape.is_fully_defined() and _is_zero(v)]
+    own = map(adapter.unwrap, filter(adapter.is_variable, adapter.attributes_of(owners)))
+    numbers = [v for v in own if v.shape.num_elements() == 1 and id(v) not in known]
+    tables = [adapter.unwrap(v) for v in adapter.trainable_variables(model) if len(v.shape) > 1 and "lora" not in v.name]
+    found = {id(v): v for v in (*tables, *numbers) if v.dtype.is_floating and v.shape.is_fully_defined()}
+    return [variable for variable in found.values() if _is_zero(variable)]
 
 
 def _has_no_memory(variable: tf.Variable) -> bool:

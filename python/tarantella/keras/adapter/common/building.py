@@ -1,18 +1,16 @@
 """The variables of a model whose training step is the user's own: only the step itself knows what it uses of the model."""
 
 import functools
-import random
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tarantella.errors import UnsupportedError
 from tarantella.keras.adapter.common.optimizers import held_optimizers
-from tarantella.keras.adapter.common.python_state import Attributes, number_of_weights
+from tarantella.keras.adapter.common.python_state import Attributes, RandomNumbers, number_of_weights
 from tarantella.keras.adapter.front_end import LEGACY, keras
 from tarantella.runtime import logger
 
@@ -65,10 +63,10 @@ def trace(model: Any, step: str, batch_spec: Any) -> None:
 
 
 def leaving_python_state(build: Callable[..., None]) -> Callable[..., None]:
-    """The function, which makes variables of a model. What layers and steps change in Python is as if it had not called them.
+    """A function that makes a model's variables, and that restores what the user's layers and steps change in Python meanwhile.
 
-    Random numbers that were drawn for new weights are drawn. In a graph, legacy Keras itself traces a step twice, as the first
-    trace makes variables: here the function makes them in its place.
+    Random states stay as they are if weights were made, because their initial values may have been drawn. Legacy Keras traces
+    a step twice itself unless it runs eagerly, because the first trace makes variables: there nothing is restored.
     """
 
     @functools.wraps(build)
@@ -76,14 +74,13 @@ def leaving_python_state(build: Callable[..., None]) -> Callable[..., None]:
         if LEGACY and not model.run_eagerly:
             return build(model, *args, **kwargs)
         attributes = Attributes([*model._flatten_layers(), *held_optimizers(model)])
-        python_state, numpy_state, weights = random.getstate(), np.random.get_state(), number_of_weights(model)
+        numbers, weights = RandomNumbers(), number_of_weights(model)
         try:
             build(model, *args, **kwargs)
         finally:
             attributes.restore()
             if number_of_weights(model) == weights:
-                random.setstate(python_state)
-                np.random.set_state(numpy_state)
+                numbers.restore()
 
     return leaving
 

@@ -6,6 +6,7 @@ A step that runs eagerly may count its calls in an attribute, or do something in
 import dis
 import functools
 import inspect
+import random
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -52,6 +53,17 @@ class Attributes:
                 if name in names:
                     _fill(value, contents)
                     attributes[name] = value
+
+
+class RandomNumbers:
+    """The states of Python's and NumPy's common generators."""
+
+    def __init__(self) -> None:
+        self._python, self._numpy = random.getstate(), np.random.get_state()
+
+    def restore(self) -> None:
+        random.setstate(self._python)
+        np.random.set_state(self._numpy)
 
 
 def number_of_weights(owner: Any) -> int:
